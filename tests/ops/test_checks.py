@@ -73,6 +73,11 @@ def test_an_adaptive_pool_divides_its_data() -> None:
     assert found == [None, "expected an output that divides 8x6, got 4x4"]
 
 
+def test_an_adaptive_pool_of_a_blocked_layout_is_left() -> None:
+    pool = call_of((1, 1, 4, 4, 4), Value((1, 1, 8, 8, 4)), layout="NCHW4c", out_layout="")
+    assert (check("nn.adaptive_avg_pool2d", pool) or "").startswith("expected data in NCHW, got NCHW4c")
+
+
 @pytest.mark.parametrize(
     ("axis", "axes", "taken"), [(1, (2, 3), True), (1, (2,), False), (3, (1, 2), False)]
 )

@@ -39,11 +39,12 @@ def _check_layout(at: Reader, call: Call) -> str | None:
 
 
 def _check_adaptive(at: Reader, call: Call) -> str | None:
+    if (wrong := _check_layout(at, call)) is not None:
+        return wrong
     (height, width), (rows, columns) = ((at.dims(of) or ())[2:] for of in (call.args[0], call))
-    wrong = _check_layout(at, call)
-    if wrong is None and (height % rows != 0 or width % columns != 0):
+    if height % rows != 0 or width % columns != 0:
         return f"expected an output that divides {height}x{width}, got {rows}x{columns}"
-    return wrong
+    return None
 
 
 def _windows(kind: Kind, pattern: str) -> Lowering:

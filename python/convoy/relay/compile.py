@@ -22,6 +22,7 @@ from convoy.relay.errors_through_tvm import raise_remembered, remember_error
 from convoy.relay.fold import fold
 from convoy.relay.lift import beside_main, lift
 from convoy.relay.literals import bind_literals
+from convoy.relay.marks import check_marks
 from convoy.relay.module import as_module
 from convoy.relay.options import make_options, read_folding, read_options, with_options
 from convoy.relay.partition import external_functions, give_back_marked, partition
@@ -61,7 +62,7 @@ def partition_for_convoy(
     RefusedError
         With ``strict=True``, for the first op that is left to TVM.
     ModelError
-        For a module or params of another type.
+        For a module or params of another type, or a function whose marks TVM cannot read.
     ConvoyError
         For an option, pattern, op or node that does not exist.
     """
@@ -95,6 +96,7 @@ def _steps(
     module: IRModule, params: Params | None, settings: Settings, name: str, *, folding: bool
 ) -> IRModule:
     options, report = settings.options, settings.report
+    check_marks(module)
     module = lift(bind_params(beside_main(module), params))
     if folding:
         module = fold(report)(module)

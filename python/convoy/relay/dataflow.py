@@ -220,10 +220,20 @@ def composite_name(expr: relay.Expr) -> str:
     return ""
 
 
+def has_attribute(function: ir.BaseFunc, name: str) -> bool:
+    """Has a function an attribute of that name?  To TVM one that is None is none."""
+    attrs = function.attrs
+    return attrs is not None and name in set(attrs.keys()) and attrs[name] is not None
+
+
 def attribute(function: ir.BaseFunc, name: str) -> str:
     """A function's attribute as text; empty if it has none of that name."""
-    attrs = function.attrs
-    return str(attrs[name]) if attrs is not None and name in set(attrs.keys()) else ""
+    return str(function.attrs[name]) if has_attribute(function, name) else ""
+
+
+def is_asked(function: ir.BaseFunc, name: str) -> bool:
+    """Is an attribute that is a number there, and not 0?"""
+    return attribute(function, name) not in ("", "0")
 
 
 def is_constant(expr: relay.Expr) -> bool:

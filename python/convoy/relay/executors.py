@@ -16,7 +16,7 @@ from tvm import ir, relay
 from tvm.ir import IRModule
 
 from convoy.errors import TargetError
-from convoy.relay.dataflow import attribute, is_constant, post_order
+from convoy.relay.dataflow import attribute, is_asked, is_constant, post_order
 from convoy.relay.errors_through_tvm import has_remembered
 from convoy.relay.lets import open_functions
 from convoy.relay.module import functions_of
@@ -56,9 +56,10 @@ def _calls_by_name(module: IRModule) -> Iterator[TargetError]:
     while waiting:
         for var in called_functions(waiting.pop()):
             function = module[var]
-            if var.name_hint in seen or not is_open(function):
+            known = not isinstance(function, relay.Function) or is_external(function)
+            if var.name_hint in seen or known:
                 continue
-            if attribute(function, "Inline") in ("", "0"):
+            if not is_asked(function, "Inline"):
                 yield _not_run(f"function {var.name_hint}", "one that calls this by its name", _REMEDY)
             seen.add(str(var.name_hint))
             waiting.append(function)

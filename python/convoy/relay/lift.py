@@ -14,7 +14,7 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.tir import IntImm
 
 from convoy.errors import ModelError
-from convoy.relay.dataflow import attribute, rebuild, with_new_vars
+from convoy.relay.dataflow import attribute, is_asked, rebuild, with_new_vars
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.nested import is_nested
 from convoy.relay.no_touch import is_marked, is_open
@@ -127,7 +127,7 @@ class _Places:
     def _completed(self, function: relay.Function, wanted: str) -> relay.Function:
         """``function`` with all that TVM asks of it, and a symbol that no other function has."""
         _check_result(function, wanted)
-        missing = {name: IntImm("int32", 1) for name in _ASKED if attribute(function, name) in ("", "0")}
+        missing = {name: IntImm("int32", 1) for name in _ASKED if not is_asked(function, name)}
         named = self._symbols.named(function, wanted)
         return named.with_attr(missing) if missing else named
 

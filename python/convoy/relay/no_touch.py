@@ -26,6 +26,8 @@ from convoy.offload.watch import GUARDED, Watch
 from convoy.relay.dataflow import (
     Change,
     attribute,
+    has_attribute,
+    is_asked,
     op_name,
     post_order,
     rebuild,
@@ -118,7 +120,7 @@ def _guarded(required: str) -> str:
 
 def is_marked(function: object) -> bool:
     """Does this belong to an external codegen?"""
-    return isinstance(function, relay.Function) and any(attribute(function, mark) for mark in MARKS)
+    return isinstance(function, relay.Function) and any(has_attribute(function, mark) for mark in MARKS)
 
 
 def is_open(function: object) -> bool:
@@ -126,7 +128,7 @@ def is_open(function: object) -> bool:
     return (
         isinstance(function, relay.Function)
         and not is_marked(function)
-        and not attribute(function, "Primitive")
+        and not is_asked(function, "Primitive")
     )
 
 
@@ -150,7 +152,9 @@ def marked_functions(module: IRModule) -> dict[str, relay.Function]:
 def _named(function: relay.Function, seen: Counter[str]) -> str:
     """Its symbol, with a number from the second on, or ``Composite convoy.conv2d_relu 0``."""
     symbol = attribute(function, "global_symbol")
-    name = symbol or next(f"{mark} {of}" for mark in MARKS if (of := attribute(function, mark)))
+    name = symbol or next(
+        f"{mark} {attribute(function, mark)}" for mark in MARKS if has_attribute(function, mark)
+    )
     seen[name] += 1
     return name if symbol and seen[name] == 1 else f"{name} {seen[name] - 1}"
 
@@ -391,7 +395,7 @@ def _hash(function: relay.Function) -> int:
     Passes may rename what a function reads from around it.
     """
     for name in ("Primitive", "Inline"):
-        if attribute(function, name):
+        if has_attribute(function, name):
             function = function.without_attr(name)
     return int(ir.structural_hash(function, map_free_vars=True))
 

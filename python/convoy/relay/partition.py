@@ -48,6 +48,7 @@ from convoy.relay.dataflow import (
 )
 from convoy.relay.hidden import new_guard
 from convoy.relay.lets import open_functions, rebuild_open, unseen_calls, without_lets
+from convoy.relay.marks import check_marks
 from convoy.relay.module import as_module, functions_of, replace_functions
 from convoy.relay.nested import flatten_results
 from convoy.relay.no_touch import (
@@ -61,6 +62,7 @@ from convoy.relay.no_touch import (
 )
 from convoy.relay.patterns import PATTERNS, TAKEN
 from convoy.relay.reader import READER
+from convoy.relay.resolve import is_external
 from convoy.report.decision import Report
 
 
@@ -111,7 +113,7 @@ def partition(
         no name, a ``refuse`` that cannot be called or gives a reason that is no text, or a
         ``PassContext`` without the passes that cut functions out.
     ModelError
-        For a module of another type.
+        For a module of another type, or a mark that is none.
     """
     settings = make_settings("partition", options, report)
     chosen, kept = settings.options, settings.report
@@ -119,7 +121,9 @@ def partition(
     check_codegen(codegen)
     check_refuse(refuse)
     _check_passes()
-    numbered = _number(as_module(module))
+    module = as_module(module)
+    check_marks(module)
+    numbered = _number(module)
     functions = [function for var in _own_functions(numbered) for function in open_functions(numbered[var])]
     flows = [Dataflow(function.body) for function in functions]
     calls = list(dict.fromkeys(call for flow in flows for call in flow.calls))
@@ -136,7 +140,7 @@ def partition(
             users[number] = users.get(number, frozenset()) | readers
     there = [var for var, function in functions_of(numbered) if is_marked(function)]
     marked = marked_functions(numbered).values()  # also those written where they are called
-    hidden = bool(there) or any(attribute(function, "Compiler") for function in marked)
+    hidden = bool(there) or any(map(is_external, marked))
     with new_guard() as guard:
         with using(Annotation(found, alone)):
             composites: Composites = {}

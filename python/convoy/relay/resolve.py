@@ -13,14 +13,14 @@ from tvm import ir, relay
 from tvm.ir import GlobalVar
 
 from convoy.errors import ModelError
-from convoy.relay.dataflow import attribute, post_order, rebuild, renewed, with_body
+from convoy.relay.dataflow import attribute, has_attribute, post_order, rebuild, renewed, with_body
 from convoy.relay.no_touch import is_open
 from convoy.relay.opaque import OPAQUE, parts, with_parts
 
 
 def is_external(function: object) -> bool:
     """Does an external codegen compile this function?"""
-    return isinstance(function, relay.Function) and bool(attribute(function, "Compiler"))
+    return isinstance(function, relay.Function) and has_attribute(function, "Compiler")
 
 
 @dataclass

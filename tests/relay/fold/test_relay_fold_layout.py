@@ -19,6 +19,7 @@ from relay_fold_modules import (
 )
 from tvm import relay
 from tvm.relay.prelude import Prelude
+from tvm.runtime.vm import VirtualMachine
 
 from convoy.relay.dataflow import Dataflow, op_name
 from convoy.relay.fold import fold, fold_scales, normalize_layout
@@ -214,6 +215,33 @@ def test_a_function_with_blocks_is_left(ones):
     assert_same_numbers(before, fold(report)(before), random(1, 12, 12, 8))
     expected = "expected a function without blocked layouts, got {}, or one in another op; write it as NCHW"
     assert [d.reason for d in report.refusals] == [expected.format(given) for given in ("NHWC", "NCHW4c")]
+
+
+@pytest.mark.parametrize(
+    ("given", "of"), [("int8", "float32"), ("float64", "float32"), ("float32", "float32")]
+)
+def test_a_convolution_of_two_types_is_left(given, of):
+    # TVM computes NHWC of two types, and has no NCHW for them
+    x = relay.var("x0", shape=X, dtype=given)
+    before = tvm.IRModule.from_expr(relay.Function([x], conv(x, out_dtype="float32")))
+    before, report = relay.transform.InferType()(before), Report()
+    after = fold(report)(before)
+    assert layouts(after) == [("NCHW", "OIHW") if given == of else ("NHWC", "HWIO")]
+    what = "expected a convolution's data and weights to be of one type, got NHWC/HWIO of two"
+    assert [d.reason.startswith(what) for d in report.refusals] == [True] * (given != of)
+
+
+@pytest.mark.parametrize("open_axis", [0, 1, 3])
+def test_a_convolution_of_an_open_number_of_channels_is_left(open_axis):
+    shape = [relay.Any() if axis == open_axis else length for axis, length in enumerate(X)]
+    x = relay.var("x0", shape=shape)
+    before = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], conv(x))))
+    after = fold()(before)
+    assert layouts(after) == [("NHWC", "HWIO") if open_axis == 3 else ("NCHW", "OIHW")]
+    array = random(*X)
+    run = (VirtualMachine(relay.vm.compile(mod, target="llvm"), tvm.cpu()) for mod in (before, after))
+    found, wanted = (machine.invoke("main", array).numpy() for machine in run)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_channels_first_is_left():

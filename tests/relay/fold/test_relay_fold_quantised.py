@@ -85,6 +85,39 @@ def mean(x: relay.Expr) -> relay.Expr:
     return relay.cast(wide, "uint8")
 
 
+def products(x: relay.Expr, scale: object = 0.01) -> relay.Expr:
+    """Sums of products, int32."""
+    return qnn.op.conv2d(
+        x, const(WEIGHT, "int8"), zero(3), zero(0), const(0.1), const(scale),
+        kernel_size=(3, 3), channels=6, padding=(1, 1),
+    )  # fmt: skip
+
+
+def to_bytes(sums: relay.Expr, scale: object = 0.001, given: object = 0) -> relay.Expr:
+    """Bytes of int32 that stand for floats by this scale and zero point."""
+    return qnn.op.requantize(
+        sums, const(scale), zero(given), const(1.5), zero(90), axis=1, out_dtype="uint8"
+    )
+
+
+def depthwise(x: relay.Expr) -> relay.Expr:
+    """Two filters for each channel, channels last, a scale for each of the eight results."""
+    each = random.uniform(0.01, 0.02, 8).astype("float32")
+    made = qnn.op.conv2d(
+        relay.transpose(x, (0, 2, 3, 1)), const(random.integers(-127, 128, (3, 3, 4, 2)), "int8"),
+        zero(3), zero(0), const(0.1), const(each), kernel_size=(3, 3), channels=8, groups=4,
+        data_layout="NHWC", kernel_layout="HWOI",
+    )  # fmt: skip
+    scale = np.float32(0.1) * each
+    return qnn.op.requantize(made, const(scale), zero(0), const(1.5), zero(90), axis=3, out_dtype="uint8")
+
+
+def wide_mean(x: relay.Expr) -> relay.Expr:
+    """As FakeQuantizationToInteger writes a mean of another scale: int32 of that scale first."""
+    wide = qnn.op.requantize(x, const(0.1), zero(3), const(0.08), zero(20), out_dtype="int32")
+    return relay.cast(relay.clip(relay.nn.adaptive_avg_pool2d(wide, (2, 2)), 0, 255), "uint8")
+
+
 CASES: dict[str, Callable[[relay.Expr], relay.Expr]] = {
     "conv2d": convolution,
     "conv2d, bias as an add": lambda x: convolution(x, bias="add"),
@@ -112,6 +145,30 @@ CASES: dict[str, Callable[[relay.Expr], relay.Expr]] = {
     "reshape": behind(lambda x: relay.reshape(x, (1, 6, 64))),
     "transpose": behind(lambda x: relay.transpose(x, (0, 2, 3, 1))),
     "mean": behind(mean),
+    "depthwise of two filters a channel, channels last": depthwise,
+    "sum with a constant": lambda x: qnn.op.add(
+        x, const(np.full((4, 1, 1), 9), "uint8"), const(0.1), zero(3), const(0.2), zero(5),
+        const(0.3), zero(4),
+    ),
+    "bias before the sums": lambda x: to_bytes(
+        relay.add(const(BIAS.reshape(6, 1, 1), "int32"), products(x))
+    ),
+    "sum of two convolutions": lambda x: to_bytes(relay.add(products(x), products(x))),
+    "difference of sums, a scale a channel": lambda x: to_bytes(
+        relay.subtract(products(x, EACH), products(x, EACH)), np.float32(0.1) * EACH
+    ),
+    "sums by another scale": lambda x: to_bytes(products(x), 0.0017),
+    "sums by another zero point": lambda x: to_bytes(products(x), 0.001, 77),
+    "sums by a scale a channel": lambda x: to_bytes(products(x), np.float32(0.1) * EACH, 5),
+    "mean of int32": wide_mean,
+    "mean that counts zeros around a map, which stand for 0": lambda x: relay.cast(
+        relay.nn.avg_pool2d(
+            relay.cast(qnn.op.requantize(
+                x, const(0.1), zero(3), const(0.2), zero(0), out_dtype="uint8"
+            ), "int32"),
+            (3, 3), padding=(1, 1), count_include_pad=True,
+        ), "uint8",
+    ),
 }  # fmt: skip
 
 
@@ -140,7 +197,11 @@ def test_no_op_on_integers_is_left(name: str) -> None:
     assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
     unit = 1 if found.dtype.kind in "iu" else 1.5
     assert np.abs(found.astype(np.float64) - wanted).max() <= unit * 1.001
-    twice = name in ("mean", "add", "subtract")  # TVM rounds what it adds, too, and what it divides down
+    twice = "mean" in name or name in (
+        "add",
+        "subtract",
+        "sum with a constant",
+    )  # TVM rounds what it adds, too, and what it divides down
     assert (found != wanted).mean() < (0.5 if twice else 0.02)
 
 
@@ -208,21 +269,33 @@ def test_sums_that_are_read_as_integers_stay() -> None:
     assert raise_quantised(mod["main"]).same_as(mod["main"])
 
 
-def test_another_scale_than_that_of_the_sums_stays() -> None:
-    def make(x: relay.Expr) -> relay.Expr:
-        made = qnn.op.conv2d(
-            x,
-            const(WEIGHT, "int8"),
-            zero(3),
-            zero(0),
-            const(0.1),
-            const(EACH),
-            kernel_size=(3, 3),
-            channels=6,
-        )
-        return qnn.op.requantize(
-            made, const(EACH), zero(0), const(1.5), zero(20), axis=1, out_dtype="uint8"
-        )
+def uncounted(x: relay.Expr, *, counts: bool) -> relay.Expr:
+    wide = relay.cast(convolution(x), "int32")
+    made = relay.nn.avg_pool2d(wide, (3, 3), padding=(1, 1), count_include_pad=counts)
+    return relay.cast(made, "uint8")
 
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_mean_that_counts_integers_around_a_map_stays(counts: bool) -> None:
+    # zeros around it stand for -20 steps, and not for 0
+    mod = module(lambda x: uncounted(x, counts=counts))
+    raised = relay.transform.InferType()(tvm.IRModule.from_expr(raise_quantised(mod["main"])))
+    x = random.integers(0, 256, X).astype("uint8")
+    (found,), (wanted,) = compute(raised, x), compute(mod, x)
+    assert (ops(raised)["cast"] == 2) is counts
+    assert np.abs(found.astype(int) - wanted).max() <= (0 if counts else 1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: to_bytes(relay.add(products(x), const(np.ones((1, 1, 1, 1, 1)), "int32"))),
+        lambda x: to_bytes(relay.add(products(x), products(x, 0.02))),
+        lambda x: to_bytes(relay.subtract(const(BIAS.reshape(6, 1, 1), "int32"), products(x))),
+        lambda x: to_bytes(relay.add(products(x), relay.cast(relay.max(x, 1, keepdims=True), "int32"))),
+    ],
+    ids=["more axes", "another scale", "taken from a constant", "integers of no scale"],
+)
+def test_what_is_no_sum_of_one_scale_stays(make: Callable[[relay.Expr], relay.Expr]) -> None:
     mod = module(make)
-    assert ops(tvm.IRModule.from_expr(raise_quantised(mod["main"])))["qnn.conv2d"] == 1
+    assert ops(tvm.IRModule.from_expr(raise_quantised(mod["main"])))["qnn.requantize"] == 1

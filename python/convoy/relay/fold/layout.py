@@ -12,7 +12,7 @@ from tvm import IRModule, relay
 from tvm.ir import GlobalTypeVar
 from tvm.relay.adt import TypeData
 
-from convoy.relay.dataflow import Dataflow, dims, op_name, with_args
+from convoy.relay.dataflow import Dataflow, dims, dtype, op_name, with_args
 from convoy.relay.fold.node import make_label
 from convoy.relay.lets import rebuild_open
 from convoy.report.decision import Report
@@ -28,6 +28,9 @@ WANTED = {
     "nn.global_avg_pool2d": ["NCHW"],
 }
 """Data and kernel layout, for the ops that ConvertLayout knows."""
+TURNED = "{} rewritten as {}"
+MIXED = "expected a convolution's data and weights to be of one type, got {} of two, which TVM lacks as {}"
+OPEN = "expected a known number of channels, got {} of an open one, which TVM lacks as {}"
 BLOCKS = "expected a function without blocked layouts, got {}, or one in another op; write it as {}"
 
 
@@ -37,7 +40,8 @@ def normalize_function(
     """The same function, of a module of these types, with the ops of ``WANTED`` channels-first.
 
     One that uses variables from around it is no module by itself, and stays.  So does one with blocks, such
-    as NCHW4c: where they meet a constant of length 1, ConvertLayout fails, or ends the process.
+    as NCHW4c: where they meet a constant of length 1, ConvertLayout fails, or ends the process.  And one
+    with a convolution that TVM has channels-last only: of two types, or of an open number of channels.
     """
     if relay.analysis.free_vars(function):
         return function
@@ -45,14 +49,24 @@ def normalize_function(
     calls = [(number, node) for number, node in nodes if op_name(node) in WANTED]
     turned = [(number, call) for number, call in calls if _layouts(call) != WANTED[op_name(call)]]
     blocked = any(_has_blocks(layout) for _, call in calls for layout in _layouts(call))
-    choice, how = ("left", BLOCKS) if blocked else ("folded", "{} rewritten as {}")
+    why = BLOCKS if blocked else next((why for _, call in turned if (why := _beyond_tvm(call))), "")
+    choice, how = ("left", why) if why else ("folded", TURNED)
     for number, call in turned:
         given, wanted = "/".join(_layouts(call)), "/".join(WANTED[op_name(call)])
         report.add(make_label(call, number), "fold", choice, how.format(given, wanted))
-    if blocked or not turned:
+    if why or not turned:
         return function
     convert = relay.transform.ConvertLayout({op_name(call): WANTED[op_name(call)] for _, call in calls})
     return convert(IRModule({"main": function}, types))["main"]
+
+
+def _beyond_tvm(call: relay.Call) -> str:
+    """Why TVM cannot compute this convolution channels-first; empty if it can."""
+    if "conv" not in op_name(call):
+        return ""
+    if (dims(call.args[0]) or ())[str(call.attrs.data_layout).index("C")] == "?":
+        return OPEN
+    return MIXED if len(set(map(dtype, call.args))) > 1 else ""
 
 
 def cancel_turns(function: relay.Function) -> relay.Function:

@@ -10,16 +10,17 @@ fixed-point numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import tvm
 from numpy.typing import NDArray
 from tvm import relay
 
 from convoy.graph.quantised import dequantize
-from convoy.relay.dataflow import constant, dims, dtype, op_name
+from convoy.relay.dataflow import Dim, constant, dims, dtype, op_name
 from convoy.relay.fold.constants import literal
 from convoy.relay.lets import rebuild_open
 
@@ -103,9 +104,10 @@ class _Raising:
         x_zero, w_zero, x_scale, w_scale = (np.asarray(array) for array in numbers)
         if x_scale.size != 1:
             return None
-        weight_axis = _weight_axis(name, old)
         x = self._float(new.args[0], x_scale, x_zero)
-        w = self._float(new.args[1], w_scale, w_zero, weight_axis)
+        w = self._weight(name, old, new.args[1], w_scale, w_zero)
+        if w is None:
+            return None
         attrs = {key: value for key, value in _attributes(old).items() if key != "out_dtype"}
         call = _call(_PRODUCTS[name], [x, w], {**attrs, "out_dtype": "float32"}, old)
         each = np.float32(x_scale.reshape(())) * w_scale.astype(np.float32)
@@ -114,13 +116,16 @@ class _Raising:
 
     def _plain(self, name: str, old: relay.Call, new: relay.Call) -> relay.Expr | None:
         """An op on integers that is no ``qnn``: a bias, a bound, a move, a mean."""
+        if name in ("add", "subtract", "nn.bias_add") and dtype(old) == "int32":
+            self._note(new, self._sum(name, old, new))
+            return None
         given = self.meant.get(new.args[0]) if new.args else None
         if given is None:
             return None
         second = constant(new.args[1]) if len(new.args) > 1 else None
-        if name in ("add", "nn.bias_add") and dtype(old) == "int32" and second is not None:
-            self._note(new, _with_bias(name, old, given, second))
-        elif name in (*_LINEAR, *_MOVES, "nn.pad") and given.scale.size == 1:
+        if name in (*_LINEAR, *_MOVES, "nn.pad") and given.scale.size == 1:
+            if _pads_by_integers(name, old) and given.zero.any():
+                return None
             more = list(new.args[1:])
             if name == "nn.pad":
                 if second is None or second.size != 1:
@@ -138,6 +143,19 @@ class _Raising:
         elif name in ("clip", "maximum", "minimum", "nn.relu"):
             return self._bounded(name, old, new, given, second)
         return None
+
+    def _sum(self, name: str, old: relay.Call, new: relay.Call) -> Meant | None:
+        """A bias of integers, or two sums of products."""
+        ranks = {len(dims(expr) or ()) for expr in (old, *old.args)}
+        given = [self.meant.get(arg) for arg in new.args]
+        if given[0] is not None and given[1] is not None:
+            return _added(name, old, given[0], given[1]) if len(ranks) == 1 else None
+        one, other = (0, 1) if name != "add" or given[0] is not None else (1, 0)
+        meant, bias = given[one], constant(new.args[other])
+        same_rank = len(dims(old) or ()) == len(dims(old.args[one]) or ())
+        if name == "subtract" or meant is None or bias is None or not same_rank:
+            return None
+        return _with_bias(name, old, meant, bias)
 
     def _bounded(
         self, name: str, old: relay.Call, new: relay.Call, given: Meant, second: Array | None
@@ -178,6 +196,9 @@ class _Raising:
             return None
         if name == "qnn.dequantize":
             return value
+        if dtype(old) == "int32":  # rounded where it becomes bytes
+            self._note(new, Meant(value, arrays[2], arrays[3], axis))
+            return None
         if dtype(old) not in _BYTES:
             return None
         return self._quantize(value, arrays[2], arrays[3], axis, old)
@@ -188,7 +209,10 @@ class _Raising:
         """Integers as floats, by these numbers."""
         given = self.meant.get(x)
         if given is not None and dtype(old) == "int32":
-            return given.value if _alike(given.scale, scale) and _alike(given.zero, zero) else None
+            same = _alike(given.scale, scale) and _alike(given.zero, zero)
+            return (
+                given.value if same else _by_other_numbers(given, len(dims(old) or ()), scale, zero, axis)
+            )
         return _dequantized(x, scale, zero, axis) if dtype(old) in _BYTES else None
 
     def _op(self, name: str, old: relay.Call, new: relay.Call) -> relay.Expr | None:
@@ -209,12 +233,28 @@ class _Raising:
             arrays = constant(scale), constant(zero)
             if arrays[0] is None or arrays[1] is None or arrays[0].size != 1 or dtype(before) not in _BYTES:
                 return None
-            floats.append(_dequantized(x, np.asarray(arrays[0]), np.asarray(arrays[1]), 0))
+            floats.append(self._float(x, np.asarray(arrays[0]), np.asarray(arrays[1])))
         numbers = [constant(arg) for arg in last]
         if any(array is None or array.size != 1 for array in numbers) or dtype(old) not in _BYTES:
             return None
         value = _value_of(name, old, floats)
         return self._quantize(value, np.asarray(numbers[0]), np.asarray(numbers[1]), 0, old)
+
+    def _weight(
+        self, name: str, old: relay.Call, weight: relay.Expr, scale: Array, zero: Array
+    ) -> relay.Expr | None:
+        """A weight as floats; None where no one axis of it has the length of its scales."""
+        axis, array = _weight_axis(name, old), constant(weight)
+        if _fits((scale, zero), (dims(old.args[1]) or ())[axis]):
+            return self._float(weight, scale, zero, axis)
+        if array is None or "OI" not in str(getattr(old.attrs, "kernel_layout", "")):
+            return None
+        before, behind = array.shape[:axis], array.shape[axis + 2 :]
+        flat = array.reshape(*before, -1, *behind)  # depthwise: O channels, I filters for each
+        if not _fits((scale, zero), flat.shape[axis]):
+            return None
+        floats = constant(self._float(relay.Constant(tvm.nd.array(flat)), scale, zero, axis))
+        return literal(np.asarray(floats).reshape(array.shape), "float32")
 
     def _float(self, x: relay.Expr, scale: Array, zero: Array, axis: int = 0) -> relay.Expr:
         array = constant(x)
@@ -236,6 +276,11 @@ class _Raising:
         made = relay.Call(made.op, made.args, made.attrs, None, old.span)
         self._note(made, Meant(_dequantized(made, scale, zero, axis), scale, zero, axis))
         return made
+
+
+def _fits(numbers: Sequence[Array], length: Dim) -> bool:
+    """Is each one number, or as many as an axis is long?"""
+    return all(array.size in (1, length) for array in numbers)
 
 
 def _bounds(name: str, call: relay.Call, second: Array | None) -> tuple[Array, Array] | None:
@@ -263,6 +308,37 @@ def _with_bias(name: str, old: relay.Call, given: Meant, bias: Array) -> Meant |
     behind = (1,) * (len(shape) - 1 - given.axis)
     added = relay.add(given.value, relay.const(numbers.reshape(-1, *behind)))
     return replace(given, value=relay.Call(added.op, added.args, added.attrs, None, old.span))
+
+
+def _added(name: str, old: relay.Call, one: Meant, other: Meant) -> Meant | None:
+    """A sum or difference of integers that stand for floats by the same scale."""
+    if one.scale.size != other.scale.size or not _alike(one.scale, other.scale):
+        return None
+    if one.scale.size > 1 and one.axis != other.axis:
+        return None
+    value = _call(name, [one.value, other.value], {}, old)
+    return replace(one, value=value, zero=getattr(np, name)(one.zero, other.zero))
+
+
+def _by_other_numbers(given: Meant, rank: int, scale: Array, zero: Array, axis: int) -> relay.Expr | None:
+    """What the same integers stand for by other numbers: v · scale / its scale, moved by zero points."""
+    if given.scale.size > 1 < scale.size and axis != given.axis:
+        return None
+    if not given.scale.all():
+        return None
+    behind = (1,) * (rank - 1 - (axis if scale.size > 1 else given.axis))
+    factor = scale.astype(np.float64).reshape(-1) / given.scale.astype(np.float64).reshape(-1)
+    moved = (given.zero.astype(np.float64) - zero).reshape(-1) * scale.astype(np.float64).reshape(-1)
+    value = relay.multiply(given.value, relay.const(factor.astype(np.float32).reshape(-1, *behind)))
+    if not moved.any():
+        return value
+    return relay.add(value, relay.const(moved.astype(np.float32).reshape(-1, *behind)))
+
+
+def _pads_by_integers(name: str, call: relay.Call) -> bool:
+    """Does a mean count zeros around the map, which are integers and not what stands for 0?"""
+    counted = name == "nn.avg_pool2d" and bool(call.attrs.count_include_pad)
+    return counted and any(int(width) for width in call.attrs.padding)
 
 
 def _value_of(name: str, old: relay.Call, floats: list[relay.Expr]) -> relay.Expr:
