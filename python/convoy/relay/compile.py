@@ -18,7 +18,9 @@ from tvm.relay.build_module import bind_params_by_name
 
 from convoy.errors import ModelError
 from convoy.offload.settings import Settings, current_settings
+from convoy.relay.codegen import current
 from convoy.relay.errors_through_tvm import raise_remembered, remember_error
+from convoy.relay.exact import widen_products
 from convoy.relay.fold import fold
 from convoy.relay.lift import beside_main, lift
 from convoy.relay.literals import bind_literals
@@ -106,7 +108,7 @@ def _steps(
     for var, function in external_functions(module).items():
         if read_options(function) is None:  # else it was partitioned before, with options of its own
             module[var] = with_options(function, options)
-    return module
+    return widen_products(module, current().machine)
 
 
 def bind_params(module: IRModule, params: Params | None) -> IRModule:
