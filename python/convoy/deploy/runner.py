@@ -25,11 +25,10 @@ from convoy.deploy.loans import take_back
 from convoy.deploy.pool import Pool
 from convoy.deploy.tensors import (
     FAULT,
-    MOST_SHORT,
     NO_ROOM,
     OF_TVM,
     OUTSIDE,
-    SHORT,
+    TOO_SMALL,
     UNLIKE,
     ZERO,
     Lending,
@@ -51,6 +50,8 @@ _DIFFER = re.compile(r"\((-?\d+) vs\. (-?\d+)\) : ErrorContext\(match_cast")
 """How TVM says that an expression of open sizes does not have the value that it has elsewhere."""
 _MULTIPLE = re.compile(r"part_of_\w+ \* (\d+)")
 """How it writes a size that is a multiple of a number at every call, in the type it expects."""
+_SHORT = re.compile(re.escape(TOO_SMALL) + "(.*); (.*)")
+"""What a library says of a size that is too small, and what to do."""
 _NO_PLACE = "of them it makes a tensor of a size below 0, or one that memory has no place for"
 _SHARE_ALL = -3
 """TVM's word for a pool whose threads may run on all CPUs of a list."""
@@ -313,6 +314,9 @@ class Runner:
                     f"{_differ(int(differ[1]), int(differ[2]), str(error))}",
                     "give others",
                 ) from error
+            if short := _SHORT.search(str(error)):
+                expected = f"expected sizes that the network takes, got {_describe(arguments)}: "
+                raise ModelError("run", "main", f"{expected}of them {short[1]}", short[2]) from error
             if "bad_alloc" in str(error):
                 raise ModelError(
                     "run",
@@ -364,8 +368,6 @@ def _differ(found: int, wanted: int, error: str) -> str:
         return f"where one size is meant, it has {found} and {wanted}"
     if found == NO_ROOM:
         return _NO_PLACE
-    if found < 0 and found % SHORT == 0 and -found // SHORT <= MOST_SHORT:
-        return f"of them it makes a size that is {-found // SHORT} less than one of its ops needs"
     if abs(found) >= FAULT:
         return "an axis, scale, length or mode among their numbers does not fit"
     return f"where one size is meant, two differ by {abs(found)}"

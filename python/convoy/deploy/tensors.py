@@ -36,10 +36,8 @@ FAULT = 1 << 40
 """What it counts an axis, scale or length for that does not fit, where it expects 0; no size is it."""
 NO_ROOM = -FAULT
 """What it says, where it expects 0, of sizes of which a tensor has more elements than memory has places."""
-SHORT = 1 << 28
-"""Where a check finds a size smaller than an op needs, it finds minus so many times the difference."""
-MOST_SHORT = 1000
-"""Differences beyond this are told as this."""
+TOO_SMALL = "expected sizes that the network takes, got some of which "
+"""How a library begins what it ends a call with where a size is smaller than an op needs."""
 
 
 class Lending(Protocol):

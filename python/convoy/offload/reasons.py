@@ -49,7 +49,7 @@ def tensor(
         return f"expected a known shape, got an unknown one; {FIX_SHAPE}"
     for at, length in enumerate(lengths):
         if at != images and not isinstance(length, int) and not (open_sizes and isinstance(length, Size)):
-            return f"expected axis {at} of known length, got {_length(length)}; {FIX_SHAPE}"
+            return f"expected axis {at} of known length, got {show_length(length)}; {FIX_SHAPE}"
         if isinstance(length, int) and length < 1:
             return f"expected something to compute, got the empty shape {list(lengths)}"
     found = prod(length for length in lengths if isinstance(length, int))  # sizes of a call may be small
@@ -58,7 +58,7 @@ def tensor(
     return None
 
 
-def _length(length: object) -> str:
+def show_length(length: object) -> str:
     """A length without the types that TVM writes into expressions: ``h // T.int64(2)`` is ``h // 2``."""
     return re.sub(r"T\.int64\((-?\d+)\)", r"\1", repr(length) if isinstance(length, Size) else str(length))
 
@@ -79,7 +79,7 @@ OTHER_ITEMS = "expected only its first item to be used, got others"
 
 
 def images_along_axis_zero(shapes: Sequence[Sequence[object]]) -> str:
-    found = ", ".join(f"[{', '.join(map(_length, shape))}]" for shape in shapes)
+    found = ", ".join(f"[{', '.join(map(show_length, shape))}]" for shape in shapes)
     known = all(isinstance(length, int) for shape in shapes for length in shape)
     remedy = "take one image, with which an op may do anything to axis 0" if known else FIX_SHAPE
     return f"expected the images along axis 0 of every operand, got {found}; {remedy}"

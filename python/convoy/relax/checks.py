@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.ir import Call
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
 from tvm.sym import Analyzer
 
-from convoy.deploy.tensors import MOST_SHORT, SHORT
-from convoy.relax.dataflow import number
+from convoy.offload.names import stem
+from convoy.relax.dataflow import CHECK, number
+from convoy.relax.rewriting import APART
+from convoy.relax.shortage import Shortage
 
 
 def check(builder: Any, found: Sequence[Any], wanted: Sequence[Any]) -> None:
@@ -22,16 +26,40 @@ def check(builder: Any, found: Sequence[Any], wanted: Sequence[Any]) -> None:
     builder.match_cast(shape, relax.ShapeType([w for _, w in pairs]))
 
 
+def expect(builder: Any, conditions: Sequence[tuple[Any, str]]) -> None:
+    """End a call where one of these conditions on its sizes does not hold, with the words beside it."""
+    asserted = builder.emit(assert_all(builder, conditions))
+    builder.match_cast(builder.emit(relax.op.tensor_to_shape(asserted)), relax.ShapeType([0]))
+
+
+def assert_all(builder: Any, conditions: Sequence[tuple[Any, str]]) -> Call:
+    """A call that ends with the words of a condition that does not hold, and gives [0] else."""
+
+    def compute(holding: Sequence[Any]) -> te.Tensor:
+        def build(_: Any, made: Any) -> Any:
+            with IRBuilder() as written:
+                with T.serial(0, 1):
+                    for condition, (_, words) in zip(holding, conditions, strict=True):
+                        with T.Assert(condition, words):
+                            T.evaluate(0)
+                    T.buffer_proxy(made[0])[0] = tirx.IntImm("int64", 0)
+                return written.get()
+
+        return te.extern([[1]], [], build, dtype="int64", name="expected")
+
+    given = [condition for condition, _ in conditions]
+    return builder.call_te(compute, given, primfunc_name_hint=CHECK, primfunc_attrs=APART)
+
+
 def check_filled(builder: Any, sizes: Sequence[Any]) -> None:
     """End a call where one of these sizes is 0."""
     check_least(builder, sizes, 1)
 
 
-def check_least(builder: Any, sizes: Sequence[Any], least: int) -> None:
-    """End a call where one of these sizes is smaller: by how much is told in ``SHORT``."""
-    none, most, least, unit = (tirx.IntImm("int64", n) for n in (0, -MOST_SHORT, least, SHORT))
-    short = [tirx.max(tirx.min(size - least, none), most) * unit for size in sizes]
-    check(builder, short, [0] * len(sizes))
+def check_least(builder: Any, sizes: Sequence[Any], least: int, of: str = "") -> None:
+    """End a call where one of these sizes, ``of`` what it says, is smaller."""
+    shortages = [Shortage(size, least, of) for size in sizes]
+    expect(builder, [(shortage.holds, shortage.words) for shortage in shortages])
 
 
 def check_extents(builder: relax.BlockBuilder, call: Call, name: str) -> None:
@@ -41,7 +69,7 @@ def check_extents(builder: relax.BlockBuilder, call: Call, name: str) -> None:
     known = Analyzer()
     for size, least in NEEDED[name](call, list(call.args[0].ty.shape.values)):
         if number(size) is None and not known.can_prove(size >= least):
-            check_least(builder, [size], least)
+            check_least(builder, [size], least, f"which {stem(name)} needs")
 
 
 def _largest(call: Call, sizes: Sequence[Any]) -> Iterator[tuple[Any, int]]:

@@ -172,6 +172,18 @@ def op_name(expr: relax.Expr) -> str:
     return ""
 
 
+def computes_nothing(expr: relax.Expr) -> bool:
+    """Is it a call of an op that takes sizes to data or back, or that checks them?"""
+    name = op_name(expr)
+    if name == "call_tir":
+        return str(getattr(expr.args[0], "name_hint", "")).startswith(CHECK)
+    return name in ("shape_to_tensor", "tensor_to_shape")
+
+
+CHECK = "convoy_expect"
+"""How the names of functions begin that check sizes."""
+
+
 def given_name(expr: relax.Expr) -> str:
     """Name of the model's node, if an importer left one; TVMScript leaves a file and a line there."""
     span = getattr(expr, "span", None)

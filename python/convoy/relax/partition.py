@@ -29,7 +29,7 @@ from convoy.offload.strict import check_strict
 from convoy.offload.work import count_bytes, count_flops, not_worth_a_call, step_of
 from convoy.options import Options
 from convoy.relax.annotate import Annotator, Composite, Refuse
-from convoy.relax.dataflow import Dataflow, node_name, op_name
+from convoy.relax.dataflow import Dataflow, computes_nothing, node_name, op_name
 from convoy.relax.extract import cut_out
 from convoy.relax.images import OPEN
 from convoy.relax.no_touch import is_marked, is_open, no_touch
@@ -223,16 +223,13 @@ def _partition_block(
         for composite in composites:
             for i in composite.positions:
                 _report(flow, i, f"{owner.codegen}.{stem(composite.pattern)} in {cut.name}", True, report)
-    reasons = {i: r for i, r in reasons.items() if op_name(flow.bindings[i].value) not in _CARRYING_SIZES}
+    # no reason is given, and nothing counted, of what computes nothing
+    reasons = {i: r for i, r in reasons.items() if not computes_nothing(flow.bindings[i].value)}
     for i in sorted(reasons):
         if not _calls_marked(flow.bindings[i].value, module):
             _report(flow, i, reasons[i], False, report)
     _count_flops(flow, reasons, report)
     return relax.DataflowBlock(_without_repeats(bindings))
-
-
-_CARRYING_SIZES = frozenset({"shape_to_tensor", "tensor_to_shape"})
-"""Ops that take sizes to data and back: they compute nothing, so no reason is given and nothing counted."""
 
 
 def _calls_marked(value: relax.Expr, module: IRModule) -> bool:
@@ -334,7 +331,7 @@ _OUTSIDE = "expected an op in a dataflow block, got one outside; run ConvertToDa
 def _report_outside(block: relax.BindingBlock, report: Report, reason: str = _OUTSIDE) -> None:
     reader = BlockReader(Dataflow(block))
     for binding in block.bindings:
-        if op_name(binding.value):
+        if op_name(binding.value) and not computes_nothing(binding.value):
             report.add(_node(binding), "annotate", "left", reason)
             report.flops_total += count_flops(binding.value, reader)
         elif isinstance(binding.value, relax.If):
@@ -346,7 +343,7 @@ def _report_outside(block: relax.BindingBlock, report: Report, reason: str = _OU
 def _count_flops(flow: Dataflow, left: Iterable[int], report: Report) -> None:
     outside = set(left)
     for i, binding in enumerate(flow.bindings):
-        if op_name(binding.value) and op_name(binding.value) not in _CARRYING_SIZES:
+        if op_name(binding.value) and not computes_nothing(binding.value):
             flops = count_flops(binding.value, BlockReader(flow))
             report.flops_total += flops
             report.flops_offloaded += 0 if i in outside else flops

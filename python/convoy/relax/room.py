@@ -1,4 +1,4 @@
-"""Tensors of more elements than any memory has place for: a call whose sizes ask for one ends.
+"""Tensors of more elements than memory has place for, or of sizes below 0: a call that asks for one ends.
 
 TVM multiplies the sizes of a tensor, and so do regions, without a look at overflow: of 2^32 by 2^32 floats
 the bytes are counted as 0, and what is written lies behind them.
@@ -19,8 +19,10 @@ from tvm.relax.expr import _update_type
 from tvm_ffi import structural_equal
 
 from convoy.deploy.tensors import NO_ROOM
+from convoy.relax.checks import assert_all
 from convoy.relax.dataflow import number
 from convoy.relax.no_touch import is_open
+from convoy.relax.shortage import Shortage, shortages
 
 LARGEST = 48
 """Elements of a tensor, at most, as a power of 2: behind it lies room for their bytes, and for a sum of
@@ -38,15 +40,17 @@ _GIVEN = 18
 def expect_room() -> Pass:
     """Pass that has a call end where its sizes, multiplied, are more than ``2 ** LARGEST`` elements.
 
+    And where one that is made of them is below 0.
+
     What is looked at are the tensors of all ops, and of functions no codegen has taken yet.
     """
 
     def run(module: IRModule, _: PassContext) -> IRModule:
-        module = module.clone()
+        builder = relax.BlockBuilder(module)
         for var, function in module.functions_items():
             if is_open(function):
-                module.update_func(var, _guard_function(function, _Scope()))
-        return module
+                builder.update_func(var, _guard_function(function, _Scope(builder)))
+        return builder.get()
 
     return module_pass(run, opt_level=0, name="convoy.expect_room")
 
@@ -144,9 +148,18 @@ def _symbols(sizes: Iterable[Any]) -> set[Any]:
 class _Scope:
     """What is known where a body begins."""
 
+    builder: relax.BlockBuilder
     symbols: frozenset[Any] = frozenset()
     held: tuple[_Product, ...] = ()
     """Products that memory has place for."""
+    sufficing: frozenset[tuple[_Factor, int]] = frozenset()
+    """Sizes that are large enough, and for what."""
+
+    def checking(self, due: _Due) -> _Scope:
+        return replace(
+            self.holding(due.products),
+            sufficing=self.sufficing | {(_Factor(s.size), s.least) for s in due.shortages},
+        )
 
     def holding(self, products: Iterable[_Product]) -> _Scope:
         return replace(self, held=(*self.held, *products))
@@ -155,7 +168,7 @@ class _Scope:
         """The scope of a function's body: what it is given is there."""
         given = [p for param in function.params for p in _tensors(param.ty)]
         symbols = _symbols(size for param in function.params for size in _sizes(param.ty))
-        return _Scope(self.symbols | symbols, self.held).holding(map(_as_given, given))
+        return replace(self, symbols=self.symbols | symbols).holding(map(_as_given, given))
 
 
 def _as_given(product: _Product) -> _Product:
@@ -181,22 +194,22 @@ def _guard(body: Any, scope: _Scope, *, branch: bool = False) -> Any:
         return body
     bindings = [binding for block in body.blocks for binding in block.bindings]
     due = _due(bindings, scope)
-    due = {at: products for at, products in due.items() if at < 0 or not branch}
+    due = {at: checks for at, checks in due.items() if at < 0 or not branch}
     place, blocks = -1, []
     if first := due.get(-1):
-        blocks.append(_checks(first))
-        scope = scope.holding(first)
+        blocks.append(_checks(first, scope.builder))
+        scope = scope.checking(first)
     for block in body.blocks:
         written: list[relax.Binding] = []
         for binding in block.bindings:
             place += 1
             written.append(_guard_inside(binding, scope))
-            products = due.get(place, ())
-            scope = scope.holding((*_found(binding), *products))
-            if products and isinstance(block, relax.DataflowBlock):
-                written += list(_checks(products, relax.DataflowVar).bindings)
-            elif products:
-                blocks += [type(block)(written, block.span), _checks(products)]
+            checks = due.get(place, _Due())
+            scope = scope.holding(_found(binding)).checking(checks)
+            if checks and isinstance(block, relax.DataflowBlock):
+                written += list(_checks(checks, scope.builder, relax.DataflowVar).bindings)
+            elif checks:
+                blocks += [type(block)(written, block.span), _checks(checks, scope.builder)]
                 written = []
         same = len(written) == len(block.bindings) and all(map(_is, written, block.bindings))
         blocks.append(block if same else type(block)(written, block.span))
@@ -207,8 +220,22 @@ def _guard(body: Any, scope: _Scope, *, branch: bool = False) -> Any:
     return guarded
 
 
-def _due(bindings: Sequence[relax.Binding], scope: _Scope) -> dict[int, list[_Product]]:
-    """The products to check after each binding, by its place: -1 is before all."""
+@dataclass(frozen=True)
+class _Due:
+    """What is to be checked at one place."""
+
+    products: tuple[_Product, ...] = ()
+    shortages: tuple[Shortage, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.products or self.shortages)
+
+    def __add__(self, other: _Due) -> _Due:
+        return _Due(self.products + other.products, self.shortages + other.shortages)
+
+
+def _due(bindings: Sequence[relax.Binding], scope: _Scope) -> dict[int, _Due]:
+    """What to check after each binding, by its place: -1 is before all."""
     first: dict[Any, int] = {}
     for place, binding in enumerate(bindings):
         if isinstance(binding, relax.MatchCast):
@@ -223,9 +250,16 @@ def _due(bindings: Sequence[relax.Binding], scope: _Scope) -> dict[int, list[_Pr
         if not any(p.covers(product) for p in before):
             wanted = [(at, p) for at, p in wanted if at < known or not product.covers(p)]
             wanted.append((known, product))
-    due: dict[int, list[_Product]] = {}
+    due: dict[int, _Due] = {}
     for place, product in wanted:
-        due.setdefault(place, []).append(product)
+        due[place] = due.get(place, _Due()) + _Due((product,))
+    short = set(scope.sufficing)
+    for shortage in (shortage for binding in bindings for shortage in shortages(binding)):
+        size = _Factor(shortage.size)
+        if short.isdisjoint({(size, shortage.least), (size, 1)}):
+            place = max((first.get(s, -1) for s in _symbols([shortage.size])), default=-1)
+            due[place] = due.get(place, _Due()) + _Due((), (shortage,))
+            short.add((size, shortage.least))
     return due
 
 
@@ -258,15 +292,31 @@ def _found(binding: relax.Binding) -> Iterator[_Product]:
         yield from map(_as_given, _tensors(binding.ty))
 
 
-def _checks(products: Sequence[_Product], kind: type[relax.Var] = relax.Var) -> relax.BindingBlock:
-    sizes = [_excess(product) for product in products]
+def _checks(
+    due: _Due, builder: relax.BlockBuilder, kind: type[relax.Var] = relax.Var
+) -> relax.BindingBlock:
+    sizes = [_excess(product) for product in due.products]
     room = kind("room", relax.ShapeType(sizes))
     none = relax.ShapeType([0] * len(sizes))
     bindings = [
         relax.VarBinding(room, relax.ShapeExpr(sizes)),
         relax.MatchCast(kind("in_room", none), room, none),
     ]
-    return relax.BindingBlock(bindings)
+    return relax.BindingBlock([*_asserts(due.shortages, builder, kind), *(bindings if sizes else ())])
+
+
+def _asserts(
+    shortages: Sequence[Shortage], builder: relax.BlockBuilder, kind: type[relax.Var]
+) -> Iterator[relax.Binding]:
+    if not shortages:
+        return
+    call = builder.normalize(assert_all(builder, [(s.holds, s.words) for s in shortages]))
+    asserted = kind("asserted", call.ty)
+    read = builder.normalize(relax.op.tensor_to_shape(asserted))
+    shape, none = kind("none", read.ty), relax.ShapeType([0])
+    yield relax.VarBinding(asserted, call)
+    yield relax.VarBinding(shape, read)
+    yield relax.MatchCast(kind("large_enough", none), shape, none)
 
 
 def _excess(product: _Product) -> Any:

@@ -125,16 +125,15 @@ def require_filled(module: tvm.IRModule, sizes: Sequence[tirx.Var]) -> tvm.IRMod
     """The module with a call of its ``main`` ended where one of these sizes is 0."""
     if not sizes:
         return module
-    bb = relax.BlockBuilder()
+    bb = relax.BlockBuilder(module)
     bb._begin_binding_block()
     check_filled(bb, sizes)
     block = bb._end_block()
     main = module["main"]
     body = relax.SeqExpr([block, *main.body.blocks], main.body.body)
     made = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-    module = module.clone()
-    module["main"] = made
-    return module
+    bb.update_func(module.get_global_var("main"), made)
+    return bb.get()
 
 
 def settle(bb: Any, x: Any) -> Any:

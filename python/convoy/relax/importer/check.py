@@ -12,6 +12,8 @@ from onnx import defs, helper
 from tvm import relax
 
 from convoy.errors import ModelError
+from convoy.offload.reasons import show_length
+from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.prepare import infer_shapes, infer_types
 from convoy.relax.importer.read import Array, Model
 from convoy.relax.importer.scales import CHECKS, Given, Misfit, check_scales
@@ -162,6 +164,27 @@ def check_lengths(model: Model, module: tvm.IRModule) -> None:
         for block in function.body.blocks:
             for binding in block.bindings:
                 _check_type(model, str(binding.var.name), binding.var.ty)
+
+
+def check_result(op: str, made: object) -> None:
+    """Does a node give something that can be?
+
+    Raises
+    ------
+    NodeError
+        For a tensor with a negative length, and for a convolution without a pixel.
+    """
+    shape = getattr(getattr(made, "ty", None), "shape", None)
+    lengths = [int(d) if isinstance(d, tvm.tirx.IntImm) else d for d in getattr(shape, "values", ())]
+    pixels = [n for n in lengths[2:] if isinstance(n, int)] if op in _CONVOLUTIONS else []
+    if min(pixels, default=1) < 1 or any(isinstance(n, int) and n < 0 for n in lengths):
+        raise NodeError(
+            f"expected a result that can be, got the shape {show_length(lengths)}",
+            "give a larger input, or correct the pads, strides or sizes it is computed with",
+        )
+
+
+_CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "QLinearConv")
 
 
 def _check_type(model: Model, name: str, ty: relax.Type) -> None:

@@ -31,6 +31,7 @@ from convoy.relax.importer.arguments import check_arguments
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.bodies.fused import FUSED, MICROSOFT
 from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
+from convoy.relax.importer.check import check_result
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import NEAR, SIZES, expect_near, names_of_sizes, read_known
@@ -426,7 +427,9 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert_operator(self, op_name: str, inputs: Inputs, attrs: Attributes, opset: int) -> Any:
         try:
-            return self._convert(op_name, inputs, attrs, opset)
+            made = self._convert(op_name, inputs, attrs, opset)
+            check_result(op_name, made)
+            return made
         except Exception as error:
             raise _ConverterError(error) from error
 

@@ -1,0 +1,135 @@
+"""Sizes that open ones make too small: a call where one is ends in a line that says which, and of what.
+
+TVM would ask for memory of a size below 0, or of two such sizes give a tensor that has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax, tirx
+from tvm.ir import Range
+from tvm.sym import Analyzer
+
+from convoy.deploy.tensors import TOO_SMALL
+from convoy.offload.reasons import show_length
+from convoy.relax.dataflow import name_of, node_name, number, op_name
+from convoy.relax.sizes import FOUND
+from convoy.text import line
+
+_WINDOWS = tuple(f"nn.{op}{n}d" for op in ("conv", "max_pool", "avg_pool") for n in (1, 2, 3))
+"""How the names of ops begin whose result has a pixel at least."""
+_COMPUTED = "a size it computes"
+"""What stands for a symbol that a run finds."""
+_FARTHEST = 1 << 20
+"""What an open size is said to need, at most."""
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A size of what an op gives, that may be smaller than ``least``."""
+
+    size: Any
+    least: int
+    of: str = ""
+    """What it is of, in words; or nothing."""
+
+    @property
+    def holds(self) -> Any:
+        """The condition that it is not."""
+        return self.size >= tirx.IntImm("int64", self.least)
+
+    @property
+    def words(self) -> str:
+        """What a call is told where it is."""
+        of = f", {line(self.of)}," if self.of else ""
+        return f"{TOO_SMALL}{_shown(self.size)}{of} is less than {self.least}; {self._remedy}"
+
+    @property
+    def _remedy(self) -> str:
+        """What to give, where one open size of the inputs says it."""
+        symbols = tirx.analysis.undefined_vars(self.size)
+        given = symbols[0] if len(symbols) == 1 and str(symbols[0].name) not in FOUND else None
+        wanted = None if given is None else _least_of(self.size, given, self.least)
+        return "give larger inputs" if wanted is None else f"let {_shown(given)} be at least {wanted}"
+
+
+def _shown(size: Any) -> str:
+    found = "|".join(FOUND)
+    return line(re.sub(rf"\b({found})\b", _COMPUTED, show_length(size)).replace("T.", ""))
+
+
+def shortages(binding: relax.Binding) -> Iterator[Shortage]:
+    """Those of what a call gives."""
+    if isinstance(binding, relax.VarBinding) and isinstance(binding.value, relax.Call):
+        pixels = _pixels(binding.value)
+        for axis, size in _open_sizes(binding.var.ty):
+            least = int(axis in pixels)
+            if may_be_less(size, 0, symbols_from=0) or (least and may_be_less(size, 1, symbols_from=1)):
+                yield Shortage(size, least, f"axis {axis} of {_name(binding)}")
+
+
+def _name(binding: relax.Binding) -> str:
+    """Op and node; of loops that an importer wrote for a node, the node."""
+    made_of_loops = op_name(binding.value).startswith("call_")
+    return node_name(binding) if made_of_loops else name_of(binding, binding.value)
+
+
+def _pixels(call: relax.Call) -> set[int]:
+    """The axes of what a call gives along which there is a window at least."""
+    if not op_name(call).startswith(_WINDOWS):
+        return set()
+    layouts = (str(getattr(call.attrs, n, "")) for n in ("out_layout", "data_layout", "layout"))
+    return {axis for axis, letter in enumerate(next(filter(None, layouts), "")) if letter in "DHW"}
+
+
+def _open_sizes(type_: Any) -> Iterator[tuple[int, Any]]:
+    """The axes of a tensor, or of those of a tuple, that have open sizes."""
+    for part in type_.fields if isinstance(type_, relax.TupleType) else ():
+        yield from _open_sizes(part)
+    sizes = getattr(type_.shape, "values", None) if isinstance(type_, relax.TensorType) else None
+    yield from ((axis, size) for axis, size in enumerate(sizes or ()) if number(size) is None)
+
+
+def may_be_less(size: Any, least: int, *, symbols_from: int) -> bool:
+    """Is a size smaller for some open ones that are not?  Those that a run finds may be 0."""
+    if _grows(size, least, symbols_from):
+        return False
+    analyzer = Analyzer()
+    for symbol in tirx.analysis.undefined_vars(size):
+        low = 0 if str(symbol.name) in FOUND else symbols_from
+        analyzer.bind(symbol, Range.from_min_extent(low, tirx.IntImm("int64", 1 << 40)))
+    return not analyzer.can_prove(size >= least)
+
+
+def _grows(size: Any, least: int, symbols_from: int) -> bool:
+    """Is it seen without arithmetic, as of nearly all sizes, that one is as large?"""
+    if isinstance(size, tirx.IntImm):
+        return int(size.value) >= least
+    if isinstance(size, tirx.Var):
+        return (0 if str(size.name) in FOUND else symbols_from) >= least
+    keeping = (tirx.Add, tirx.Mul, tirx.Min, *(() if least else (tirx.FloorDiv, tirx.FloorMod)))
+    if isinstance(size, keeping):
+        return _grows(size.a, least, symbols_from) and _grows(size.b, least, symbols_from)
+    known = isinstance(size, tirx.Max)
+    return known and (_grows(size.a, least, symbols_from) or _grows(size.b, least, symbols_from))
+
+
+def _least_of(size: Any, symbol: tirx.Var, least: int) -> int | None:
+    """From which value of its symbol on a size that grows with it is large enough."""
+
+    def fits(value: int) -> bool:
+        analyzer = Analyzer()
+        analyzer.bind(symbol, tirx.IntImm("int64", value))
+        found = number(analyzer.simplify(size))
+        return found is not None and found >= least
+
+    low, high = 0, _FARTHEST
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle + 1, high)
+    grows = low < _FARTHEST and fits(low) and not (low and fits(low - 1))
+    return low if grows and all(fits(low + more) for more in (1, 2, 3, 5, 8, low)) else None
