@@ -474,12 +474,12 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
                 continue
             if not constant and any(is_whole(e) and is_late(e) for e in found.elements.flat):
                 continue
-            if op_name == "Resize" and i == 2:
+            if found.fixed:  # as of an axis that is not open, beside one that is
+                inputs[i] = found.compute(self.bb)
+            elif op_name == "Resize" and i == 2:
                 inputs.extend([None] * (4 - len(inputs)))
-                if not found.fixed and (sizes := scaled_sizes(self.bb.algebra, inputs[0], found)):
+                if sizes := scaled_sizes(self.bb.algebra, inputs[0], found):
                     inputs[2], inputs[3] = None, sizes
-                elif found.fixed:
-                    inputs[2] = found.compute(self.bb)
             elif (shape := found.shape_expr()) is not None:
                 inputs[i] = shape
                 attrs["tvm_custom"]["dtype"] = found.dtype
