@@ -48,7 +48,7 @@ def assert_all(builder: Any, conditions: Sequence[tuple[Any, str]]) -> Call:
         return te.extern([[1]], [], build, dtype="int64", name="expected")
 
     given = [condition for condition, _ in conditions]
-    return builder.call_te(compute, given, primfunc_name_hint=CHECK, primfunc_attrs=APART)
+    return builder.call_te(compute, given, primfunc_name_hint=CHECK, primfunc_attrs={**APART, CHECK: 1})
 
 
 def check_filled(builder: Any, sizes: Sequence[Any]) -> None:

@@ -181,7 +181,7 @@ def computes_nothing(expr: relax.Expr) -> bool:
 
 
 CHECK = "convoy_expect"
-"""How the names of functions begin that check sizes."""
+"""How the names of functions begin that check sizes, and an attribute of theirs."""
 
 
 def given_name(expr: relax.Expr) -> str:

@@ -18,7 +18,7 @@ from convoy.deploy.abi import THREAD_FUNCTIONS
 from convoy.deploy.description import EXAMPLE, SECTION, Description, Size, Tensor, Version
 from convoy.graph.sizes import as_symbol, open_size, rewrite, substitute, symbols
 from convoy.options import Options
-from convoy.relax.dataflow import dims
+from convoy.relax.dataflow import CHECK, dims
 from convoy.relax.dataflow import dtype as dtype_of
 from convoy.relax.own_memory import own_outputs
 from convoy.relax.partition import DISPATCHER
@@ -36,7 +36,7 @@ MULTIPLES = "convoy_multiples"
 """One more: by open sizes of the inputs, the number of which each is a multiple at every call."""
 _DENSE, _OF_TVM = 4, 64
 """Bytes: the alignment that regions ask of memory, and that TVM's own kernels do."""
-_READ_NO_DATA = ("tirx.is_host_func", DISPATCHER)
+_READ_NO_DATA = ("tirx.is_host_func", CHECK, DISPATCHER)
 """Attributes of functions of TIR that look at shapes and at nothing else."""
 
 Signature = tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Version, ...]]
