@@ -233,13 +233,3 @@ def test_what_is_too_small_is_told_by_name(rng) -> None:
     best = build(ROWS, [("TopK", ["x", "k"], ["y", "i"], {"axis": 0})], {"k": [3]})
     with pytest.raises(ModelError, match="of them n - 3 is less than 0; let n be at least 3"):
         convoy.load(convoy.compile(best)).run([rng.standard_normal((1, 4)).astype("float32")])
-
-
-@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-def test_a_map_may_be_resized_to_nothing(mode: str, run_onnx, rng) -> None:
-    scales = {"by": np.array([1, 1, 0.3, 1], "float32")}
-    model = build(MAP, [("Resize", ["x", "", "by"], ["y"], {"mode": mode})], scales)
-    runner = convoy.load(convoy.compile(model))
-    for rows in (3, 4, 1, 10):
-        x = rng.standard_normal((1, 2, rows, 6)).astype("float32")
-        np.testing.assert_allclose(runner.run([x])[0], run_onnx(model, x)[0], rtol=1e-5, atol=1e-5)

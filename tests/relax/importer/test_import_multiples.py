@@ -92,8 +92,8 @@ def test_multiples_of_which_something_is_concluded_that_is_wrong_of_none() -> No
     both = Both(model, "portable")
     for shape in ((1, 8, 8, 12), (1, 8, 6, 10), (1, 8, 4, 4)):
         both.check(*shape)
-    for shape in ((1, 8, 0, 4), (1, 8, 7, 4)):
-        with pytest.raises(Exception, match="mismatch"):
+    for shape, problem in (((1, 8, 0, 4), "h is less than 1; let h be"), ((1, 8, 7, 4), "mismatch")):
+        with pytest.raises(Exception, match=problem):
             both.machine["main"](tvm.runtime.tensor(np.zeros(shape, np.float32)))
 
 
