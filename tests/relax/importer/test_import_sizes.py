@@ -310,3 +310,14 @@ def test_unknown_shapes_get_symbols_of_their_own(make_model, run_tvm, run_onnx) 
     assert isinstance(module["main"].ret_ty, relax.TensorType)
     x = np.array([[0, 1, 0, 2], [3, 0, 0, 0]], np.float32)
     np.testing.assert_array_equal(run_tvm(module, x)[0], run_onnx(model, x)[0])
+
+
+@pytest.mark.parametrize("times", [2, 3, 7, 8])
+@pytest.mark.parametrize("size", [h, h // 4, (h + 3) // 4 + 1])
+def test_what_a_multiple_lacks_rounds_up(times: int, size: tirx.Expr, algebra: Algebra) -> None:
+    # h + (8 - h % 8) % 8  =>  (h + 7) // 8 * 8
+    lacking = algebra.modulo(algebra.subtract(times, algebra.modulo(size, times)), times)
+    multiple = algebra.multiply(algebra.divide_whole(size + (times - 1), times), times)
+    assert str(algebra.add(size, lacking)) == str(multiple)
+    rest = algebra.modulo(size, 5)  # the twin: of h + h % 5 nothing is known
+    assert str(algebra.add(size, rest)) == str(algebra.simplify(size + rest))

@@ -77,3 +77,53 @@ def test_other_elements_stay_scattered(places: np.ndarray, run_tvm, run_onnx, co
 
 def test_a_box_that_is_added_stays_scattered(run_tvm, run_onnx, count_ops) -> None:
     check(scatter(grid(range(2), range(1, 3)), reduction="add"), run_tvm, run_onnx, count_ops, 1)
+
+
+ROWS = """<ir_version: 9, opset_import: ["": 18]> g (
+    float[3, h, w] x, float[3, k, w] u) => (float[a, b, c] y) {{
+    zero = Constant<value = int64 {{0}}>() one = Constant<value = int64 {{1}}>()
+    first = Constant<value_ints = [{first}]>() end = Constant<value_ints = [{end}]>()
+    by = Constant<value_ints = [{step}]>() along = Constant<value_ints = [0]>()
+    last = Constant<value_ints = [-1]>() two = Constant<value_ints = [2]>()
+    {rows} s = Shape(z) count = Gather(s, one)
+    all = Range(zero, count, one) part = Slice(all, first, end, along, by) places = Unsqueeze(part, last)
+    turned = Transpose<perm = [1, 0, 2]>(z) new = Transpose<perm = [1, 0, 2]>(u)
+    put = ScatterND<reduction = "{how}">(turned, places, new) y = Transpose<perm = [1, 0, 2]>(put) }}"""
+"""``z[:, first:end:step] = u`` as PyTorch's exporter writes it; z is x with rows behind."""
+TALL = "widths = Constant<value_ints = [0, 0, 0, 0, 7, 0]>() z = Pad(x, widths)"
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 3), (3, 2**63 - 1), (2, -4), (-5, -2), (0, 2**63 - 1)])
+def test_rows_of_an_open_length_are_put_between_slices(
+    first: int, end: int, run_tvm, run_onnx, count_ops
+) -> None:
+    # transpose(scatter_nd(transpose(z), a .. b, transpose(u)))  =>  concat(z[:, :a], u, z[:, b:])
+    model = onnx.parser.parse_model(ROWS.format(rows=TALL, first=first, end=end, step=1, how="none"))
+    module = load(model)
+    assert not {"scatter_nd", "arange"} & set(count_ops(module))
+    check_rows(module, model, first, end, 1, run_tvm, run_onnx)
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "step", "how", "rows"),
+    [
+        pytest.param(0, 6, 2, "none", TALL, id="every second"),
+        pytest.param(0, 3, 1, "add", TALL, id="added to"),
+        pytest.param(2, 5, 1, "none", "z = Identity(x)", id="more than there may be"),
+    ],
+)
+def test_rows_that_are_no_run_or_may_not_be_there_stay_scattered(
+    first: int, end: int, step: int, how: str, rows: str, run_tvm, run_onnx, count_ops
+) -> None:
+    model = onnx.parser.parse_model(ROWS.format(rows=rows, first=first, end=end, step=step, how=how))
+    module = load(model)
+    assert count_ops(module)["scatter_nd"] == 1
+    check_rows(module, model, first, end, step, run_tvm, run_onnx, more=7 if rows == TALL else 0)
+
+
+def check_rows(module, model, first: int, end: int, step: int, run_tvm, run_onnx, more: int = 7) -> None:
+    draw = np.random.default_rng(0)
+    for height, width in ((6, 4), (9, 1)):
+        count = len(range(height + more)[first:end:step])
+        x, u = (draw.standard_normal((3, n, width)).astype("float32") for n in (height, count))
+        np.testing.assert_allclose(run_tvm(module, x, u)[0], run_onnx(model, x, u)[0], rtol=1e-6)

@@ -10,6 +10,7 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import ScatterND
 
 from convoy.relax.dataflow import dims, is_constant, read_array
+from convoy.relax.importer.assign import assign_rows
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import expect_none, name_sizes
 from convoy.relax.importer.node_error import NodeError
@@ -216,8 +217,12 @@ def convert_dynamic_quantize(bb: relax.BlockBuilder, inputs: list[Any], attrs: d
 def convert_scatter(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Rows with a size that is an expression: TVM takes no two for equal (0.27), so they get symbols.
 
-    That the sizes are equal is certain, or checked, by now.
+    That the sizes are equal is certain, or checked, by now.  What is assigned to rows one after the other
+    lies between those before and behind.
     """
+    assigned = assign_rows(bb, inputs, attrs)
+    if assigned is not None:
+        return assigned
     data, places, updates = (bb.algebra.sizes(x) for x in inputs[:3])
     if data is None or places is None or updates is None or not isinstance(places[-1], int):
         return None

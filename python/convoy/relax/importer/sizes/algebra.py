@@ -161,7 +161,22 @@ class Algebra:
     # Arithmetic ------------------------------------------------------------------------------------
 
     def add(self, a: Number, b: Number) -> Number:
-        return self._linear(a, b, lambda x, y: x + y)
+        made = self._linear(a, b, lambda x, y: x + y)
+        return made if isinstance(made, int | float | Ratio | None) else self._rounded_up(a, b, made)
+
+    def _rounded_up(self, size: Any, more: Any, made: Any) -> Any:
+        """Their sum, as ``d * ((size + d - 1) // d)`` where ``more`` is what a multiple of ``d`` lacks.
+
+        Of ``size + -size % d`` TVM makes forms of which it can prove nothing.
+        """
+        if isinstance(size, int) or isinstance(more, int) or is_clipped(made):
+            return made
+        period = lcm(*_divisors(more))
+        for divisor in (d for d in range(2, min(period, LONGEST) + 1) if period % d == 0):
+            multiple = self.simplify(tirx.floordiv(size + (divisor - 1), divisor) * divisor)
+            if self._prove_by_remainders(tirx.EQ(made, multiple)):
+                return multiple
+        return made
 
     def subtract(self, a: Number, b: Number) -> Number:
         return self._linear(a, b, lambda x, y: x - y)
@@ -308,6 +323,11 @@ def replace(expr: Any, symbol: tirx.Var, value: Any) -> Any:
         return expr
     parts = [replace(part, symbol, value) for part in _operands(expr)]
     return None if not parts or any(part is None for part in parts) else type(expr)(*parts)
+
+
+def is_clipped(number: Any) -> bool:
+    """Is it made of the smaller or larger of two?  TVM's arithmetic of sums of such may not end (0.27)."""
+    return isinstance(number, tirx.Min | tirx.Max) or any(map(is_clipped, _operands(number)))
 
 
 def is_late(number: Any) -> bool:
