@@ -144,3 +144,18 @@ def test_sizes_that_cannot_be_too_small_are_not_checked() -> None:
         builder.emit_func_output(given)
     module = builder.get()
     tvm.ir.assert_structural_equal(expect_room()(module), module)
+
+
+def test_a_size_that_is_divided_by_another_is_told_without_what_to_give() -> None:
+    """``x[:, 5 % rows:]``, as a roll comes, where the rows behind are so many less 9."""
+    text = """<ir_version: 9, opset_import: ["": 18]> g (float[n, h] x) => (float[n, k] y) {
+        s = Shape<start = 1>(x) five = Constant<value_ints = [5]>() one = Constant<value_ints = [1]>()
+        first = Mod(five, s) nine = Constant<value_ints = [9]>() turned = Slice(x, first, s, one)
+        widths = Constant<value_ints = [0, 0, 0, -9]>() y = Pad(turned, widths) }"""
+    runner = convoy.Runner(convoy.compile(onnx.parser.parse_model(text), threads=1))
+    x = np.arange(40, dtype=np.float32).reshape(2, 20)
+    np.testing.assert_array_equal(runner.run([x])[0], x[:, 5:-9])
+    with pytest.raises(
+        ModelError, match=r"max\(h - 5 % h, 0\) - 9, axis 1 of y, is less than 0; give larger"
+    ):
+        runner.run([x[:, :10]])

@@ -15,9 +15,10 @@ from tvm.ir import Range
 from tvm.sym import Analyzer
 
 from convoy.deploy.tensors import TOO_SMALL
+from convoy.graph.sizes import substitute, symbols
 from convoy.offload.reasons import show_length
 from convoy.relax.dataflow import name_of, node_name, number, op_name
-from convoy.relax.sizes import FOUND
+from convoy.relax.sizes import FOUND, Lengths
 from convoy.text import line
 
 _WINDOWS = tuple(f"nn.{op}{n}d" for op in ("conv", "max_pool", "avg_pool") for n in (1, 2, 3))
@@ -51,9 +52,9 @@ class Shortage:
     @property
     def _remedy(self) -> str:
         """What to give, where one open size of the inputs says it."""
-        symbols = tirx.analysis.undefined_vars(self.size)
-        given = symbols[0] if len(symbols) == 1 and str(symbols[0].name) not in FOUND else None
-        wanted = None if given is None else _least_of(self.size, given, self.least)
+        variables = tirx.analysis.undefined_vars(self.size)
+        given = variables[0] if len(variables) == 1 and str(variables[0].name) not in FOUND else None
+        wanted = None if given is None else _least_of(self.size, self.least)
         return "give larger inputs" if wanted is None else f"let {_shown(given)} be at least {wanted}"
 
 
@@ -118,14 +119,15 @@ def _grows(size: Any, least: int, symbols_from: int) -> bool:
     return known and (_grows(size.a, least, symbols_from) or _grows(size.b, least, symbols_from))
 
 
-def _least_of(size: Any, symbol: tirx.Var, least: int) -> int | None:
-    """From which value of its symbol on a size that grows with it is large enough."""
+def _least_of(size: Any, least: int) -> int | None:
+    """From which value of its only symbol on a size that grows with it is large enough."""
+    known = Lengths().size(size)
+    if known is None or len(found := symbols(known)) != 1:
+        return None
+    (symbol,) = found
 
     def fits(value: int) -> bool:
-        analyzer = Analyzer()
-        analyzer.bind(symbol, tirx.IntImm("int64", value))
-        found = number(analyzer.simplify(size))
-        return found is not None and found >= least
+        return int(substitute(known, symbol, value)) >= least
 
     low, high = 0, _FARTHEST
     while low < high:

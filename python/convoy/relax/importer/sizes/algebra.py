@@ -161,22 +161,7 @@ class Algebra:
     # Arithmetic ------------------------------------------------------------------------------------
 
     def add(self, a: Number, b: Number) -> Number:
-        made = self._linear(a, b, lambda x, y: x + y)
-        return made if isinstance(made, int | float | Ratio | None) else self._rounded_up(a, b, made)
-
-    def _rounded_up(self, size: Any, more: Any, made: Any) -> Any:
-        """Their sum, as ``d * ((size + d - 1) // d)`` where ``more`` is what a multiple of ``d`` lacks.
-
-        Of ``size + -size % d`` TVM makes forms of which it can prove nothing.
-        """
-        if isinstance(size, int) or isinstance(more, int) or is_clipped(made):
-            return made
-        period = lcm(*_divisors(more))
-        for divisor in (d for d in range(2, min(period, LONGEST) + 1) if period % d == 0):
-            multiple = self.simplify(tirx.floordiv(size + (divisor - 1), divisor) * divisor)
-            if self._prove_by_remainders(tirx.EQ(made, multiple)):
-                return multiple
-        return made
+        return self._linear(a, b, lambda x, y: x + y)
 
     def subtract(self, a: Number, b: Number) -> Number:
         return self._linear(a, b, lambda x, y: x - y)
@@ -216,7 +201,11 @@ class Algebra:
             return None
         if isinstance(a, int) and isinstance(b, int):
             return a % b if b else None
-        return self.simplify(tirx.floormod(_expr(a), _expr(b))) if self.at_least(b, 1) else None
+        if not self.at_least(b, 1):
+            return None
+        if self.at_least(a, 0) and self.at_least(self.subtract(b, a), 1):
+            return a
+        return self.simplify(tirx.floormod(_expr(a), _expr(b)))
 
     def least(self, a: Number, b: Number) -> Number:
         return self._choose(a, b, tirx.min, min)
