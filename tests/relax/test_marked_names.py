@@ -93,3 +93,15 @@ def test_what_convoy_names_keeps_its_name():
     assert region_name("convoy_0123456789abcdef") == "convoy_0123456789abcdef"
     assert re.fullmatch("convoy_[0-9a-f]{16}", region_name("convoy_barrier"))
     assert region_name("layer") != region_name("layer_weights")
+
+
+@pytest.mark.parametrize("value", [tvm.tirx.IntImm("int64", 1), "yes", 1])
+def test_a_function_is_primitive_in_whatever_type(value: object) -> None:
+    """TVM's fusion ends over a mark that is no plain number; its own pipeline for llvm does not look."""
+    module = module_of("layer")
+    layer = module.get_global_var("layer")
+    module.update_func(layer, module["layer"].with_attr("Primitive", value))
+    x = random(*X)
+    np.testing.assert_allclose(
+        run(convoy.compile(module), x), run(tvm.compile(module, "llvm"), x), rtol=1e-4, atol=1e-5
+    )

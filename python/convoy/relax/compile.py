@@ -29,6 +29,7 @@ from convoy.relax import codegen
 from convoy.relax.beyond import explain
 from convoy.relax.blocks import end_blocks_at_sizes, end_called_blocks_at_sizes, reads_sizes_early
 from convoy.relax.calls import Acquaintances, Strangers
+from convoy.relax.dataflow import is_constant
 from convoy.relax.describe import describe, embed, has_team, read_signature
 from convoy.relax.empty import make_empty
 from convoy.relax.errors_through_tvm import keep_error_types
@@ -248,7 +249,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         finally:
             chosen.report.extend(report)
         chosen.tell("building TVM's executable")
-        module = open_composites(drop_constants(module))
+        module = open_primitives(drop_constants(module))
         module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
         module = align_by_channels()(keep_nans()(reduce_extremes()(scatter_by_coordinates()(module))))
         module = find_least()(module)
@@ -377,21 +378,34 @@ def give_team(module: IRModule, context: codegen.Context) -> IRModule:
     return module.with_attr("external_mods", [*before, *codegen.link_regions([], context)])
 
 
-def open_composites(module: IRModule) -> IRModule:
-    """``module`` with the composites that no codegen took as functions of TVM's.
+def open_primitives(module: IRModule) -> IRModule:
+    """``module`` with ``Primitive`` left to those functions that TVM's fusion may take for kernels.
 
-    ``Primitive`` would have its FuseTIR take each for a kernel, in which it allows no constants.
+    It allows no constants in one, takes composites for kernels that no codegen took, and ends over a mark
+    that is no plain number, be it ``IntImm``.
     """
     opened = {
         var: function.without_attr("Primitive")
-        for var, function in marked_functions(module).items()
-        if "Composite" in function.attrs and "Primitive" in function.attrs
+        for var, function in module.functions_items()
+        if isinstance(function, relax.Function)
+        and "Primitive" in (function.attrs or ())
+        and (
+            not isinstance(function.attrs["Primitive"], int)
+            or "Composite" in function.attrs
+            or _has_constants(function)
+        )
     }
     if opened:
         module = module.clone()
         for var, function in opened.items():
             module.update_func(var, function)
     return module
+
+
+def _has_constants(function: relax.Function) -> bool:
+    found: list[bool] = []
+    relax.analysis.post_order_visit(function, lambda expr: found.append(is_constant(expr)))
+    return any(found)
 
 
 # Targets -------------------------------------------------------------------------------------------
