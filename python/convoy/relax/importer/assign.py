@@ -1,6 +1,7 @@
 """Assignments to rows one after the other: a ScatterND whose indices are a part of a Range.
 
-So PyTorch's exporter writes ``x[:, a:b] = y``, with the axis brought to the front and back again.
+So PyTorch's newer exporter writes ``x[:, a:b] = y``, with the axis brought to the front and back again.  Of
+constant indices it is an idiom (``idioms/updates.py``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from tvm import relax, tirx
 
 from convoy.relax.dataflow import number, op_name
 from convoy.relax.importer.agree import cast
+from convoy.relax.importer.idioms.definitions import definition
 from convoy.relax.importer.sizes.algebra import is_clipped
 from convoy.relax.importer.slice import as_bounds
 
@@ -83,6 +85,5 @@ def _cut(x: Any, axis: int, first: Any, end: Any) -> Any:
 
 def _call(bb: Any, expr: Any, op: str) -> Any:
     """The call of that op that a tensor is; None if it is another's."""
-    while isinstance(expr, relax.Var):
-        expr = bb.lookup_binding(expr)
-    return expr if expr is not None and op_name(expr) == op else None
+    made = definition(expr, bb.lookup_binding)
+    return made if op_name(made) == op else None

@@ -19,6 +19,16 @@ Array = NDArray[np.generic]
 __all__ = ["Array", "Definitions", "Rewrite", "constant", "is_constant", "op_name", "static_shape"]
 
 
+def definition(expr: Any, lookup: Callable[[relax.Var], relax.Expr | None]) -> Any:
+    """What defines ``expr``, through renamings; a parameter is its own definition."""
+    while isinstance(expr, relax.Var):
+        bound = lookup(expr)
+        if bound is None:
+            return expr
+        expr = bound
+    return expr
+
+
 @dataclass(frozen=True)
 class Definitions:
     """``graph.polynomial.Arithmetic`` of a Relax function."""
@@ -28,12 +38,7 @@ class Definitions:
 
     def value(self, expr: Any) -> Any:
         """What defines ``expr``, through renamings; a parameter is its own definition."""
-        while isinstance(expr, relax.Var):
-            bound = self.lookup(expr)
-            if bound is None:
-                return expr
-            expr = bound
-        return expr
+        return definition(expr, self.lookup)
 
     def source(self, expr: Any) -> Any:
         """The variable (or constant) behind plain renamings."""
