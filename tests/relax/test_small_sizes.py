@@ -159,3 +159,22 @@ def test_a_size_that_is_divided_by_another_is_told_without_what_to_give() -> Non
         ModelError, match=r"max\(h - 5 % h, 0\) - 9, axis 1 of y, is less than 0; give larger"
     ):
         runner.run([x[:, :10]])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    ["d = Div(sn, sm) s = Sub(d, one)", "d = Div(sn, sm) r = Mod(sn, sm) e = Sub(d, r) s = Sub(e, one)"],
+)
+def test_a_size_divided_by_none_ends_the_call_and_not_the_process(sizes: str) -> None:
+    """The divisor is looked at by a check that stands behind those of the sizes made by it."""
+    text = f"""<ir_version: 9, opset_import: ["": 18]> g (float[n] x, float[m] z) => (float[k] y) {{
+        sn = Shape(x) sm = Shape(z) one = Constant<value_ints = [1]>()
+        o = Constant<value = float[1] {{1.0}}>() {sizes} y = Expand(o, s) }}"""
+    executable = convoy.compile(onnx.parser.parse_model(text), threads=1)
+    few, many = (np.zeros(n, np.float32) for n in (0, 6))
+    with pytest.raises(ModelError, match="is less than"):
+        convoy.Runner(executable).run([many, few])
+    given = [tvm.runtime.tensor(x) for x in (many, few)]
+    with pytest.raises(Exception, match="is less than"):
+        relax.VirtualMachine(executable, tvm.cpu())["main"](*given)
+    assert convoy.Runner(executable).run([many, many[:2]])[0].shape == (2,)

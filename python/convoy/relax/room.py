@@ -22,7 +22,7 @@ from convoy.deploy.tensors import NO_ROOM
 from convoy.relax.checks import assert_all
 from convoy.relax.dataflow import number
 from convoy.relax.no_touch import is_open
-from convoy.relax.shortage import Shortage, shortages
+from convoy.relax.shortage import Shortage, divided_by_one_at_least, shortages
 
 LARGEST = 48
 """Elements of a tensor, at most, as a power of 2: behind it lies room for their bytes, and for a sum of
@@ -325,7 +325,8 @@ def _excess(product: _Product) -> Any:
     room: Any = tirx.IntImm("int64", int(2**power))
     fits = []
     for factor in product.factors.elements():
-        size = tirx.max(factor.size, tirx.IntImm("int64", 1))
-        fits += [size <= room] if isinstance(factor.size, tirx.Var) else [factor.size >= 0, size <= room]
+        given = divided_by_one_at_least(factor.size)
+        size = tirx.max(given, tirx.IntImm("int64", 1))
+        fits += [size <= room] if isinstance(given, tirx.Var) else [given >= 0, size <= room]
         room = tirx.truncdiv(room, size)
     return tirx.Select(tirx.all(*fits), tirx.IntImm("int64", 0), tirx.IntImm("int64", NO_ROOM))

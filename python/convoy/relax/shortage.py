@@ -41,7 +41,7 @@ class Shortage:
     @property
     def holds(self) -> Any:
         """The condition that it is not."""
-        return self.size >= tirx.IntImm("int64", self.least)
+        return divided_by_one_at_least(self.size) >= tirx.IntImm("int64", self.least)
 
     @property
     def words(self) -> str:
@@ -56,6 +56,22 @@ class Shortage:
         given = variables[0] if len(variables) == 1 and str(variables[0].name) not in FOUND else None
         wanted = None if given is None else _least_of(self.size, self.least)
         return "give larger inputs" if wanted is None else f"let {_shown(given)} be at least {wanted}"
+
+
+def divided_by_one_at_least(size: Any) -> Any:
+    """The same size where no open divisor in it is below 1, which a later check ends the call for.
+
+    Computed before that, a division by 0 would end the process.
+    """
+    if not (hasattr(size, "a") and hasattr(size, "b")):
+        return size
+    a, b = map(divided_by_one_at_least, (size.a, size.b))
+    if isinstance(size, _DIVISIONS) and number(b) is None:
+        b = tirx.Max(b, tirx.IntImm("int64", 1))
+    return type(size)(a, b)
+
+
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
 def _shown(size: Any) -> str:
