@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import random
 import re
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from convoy.graph.sizes import (
     spell,
     substitute,
     symbols,
+    write,
 )
 
 H, W = open_size("h", 20), open_size("w", 30)
@@ -82,6 +84,15 @@ def test_arithmetic_is_that_of_ints(seed: int) -> None:
         ((2 * H + 3) // 4, (H + 1) // 2),
         (-(-H // 4), (H + 3) // 4),
         (H * W // W, H),
+        (H - H // 2, (H + 1) // 2),
+        (H // 2 + (H + 1) // 2, H),
+        (H // 4 - H // 8, (H // 4 + 1) // 2),
+        (W * (H // 2) - W * H, -W * ((H + 1) // 2)),
+        (5 * W + W * ((H + 6) // 2) - W * H, 8 * W - W * ((H + 1) // 2)),
+        (H + W - (H + W) // 2, (H + W + 1) // 2),
+        (7 * H - 7 * (6 * H // 7), 7 * ((H + 6) // 7)),
+        (((H + 1) // 2 + H - H // 2) // 2, (H + 1) // 2),
+        (((H + 3) // 4 - (H + 1) // 4) // 2, (H + 3) // 4 - ((H + 3) // 4 + (H + 1) // 4 + 1) // 2),
         (H * 2 - H - H + 5, 5),
         (H % 1, 0),
     ],
@@ -221,6 +232,32 @@ def test_rules_set_the_least_size_of_a_call() -> None:
 
 
 @pytest.mark.parametrize(
+    ("parts", "both"),
+    [
+        (lambda h: (h // 2, (h + 1) // 2), [3, 4]),
+        (lambda h: ((h + 1) // 2, h // 2), [4, 3]),
+        (lambda h: (h - smallest(2, h), smallest(2, h)), [5, 2]),
+        (lambda h: (h, h), [4, 4]),
+        # the twins: sizes of which nothing is known, of two others, and of which one shrinks
+        (lambda h: (), [3, 4]),
+        (lambda h: (h, W), [3, 4]),
+        (lambda h: (h, 8 - h), [3, 4]),
+    ],
+)
+def test_what_one_size_lacks_the_other_has(parts: Callable[[int], Any], both: list[int]) -> None:
+    # a convolution of 7 pixels along both, one beside the other
+    own = [open_size(name, 20, 64) for name in "uv"]
+    b = Builder([1, 3, own[0], 8], [1, 3, own[1], 8])
+    x = b.add(Concat, "x0", "x1", axis=2)
+    graph = b.graph(b.add(Conv2d, x, b.weight(4, 3, 7, 1)))
+    for at in graph.open_axes:
+        at.symbol.least = 1
+    made_of = {symbol: of for part, of in zip(own, parts(H), strict=False) for symbol in symbols(part)}
+    graph = settle_least(graph, (), made_of)
+    assert [at.symbol.least for at in graph.open_axes] == both
+
+
+@pytest.mark.parametrize(
     ("of", "least"),
     [
         (lambda h: h - 5, 6),
@@ -329,12 +366,12 @@ def test_a_length_is_rewritten_in_terms_of_another() -> None:
 
 
 def test_a_length_that_lies_within_itself_is_rewritten_outside_of_quotients() -> None:
-    # the second half of a split: h is n + h // 2, and in h // 2 it would be that again, without an end
+    # what a third leaves: h is n + h // 3, and in h // 3 it would be that again, without an end
     h, n = open_size("h", 40), open_size("n", 20)
-    half = h - (h + 1) // 2
-    assert rewrite(half, half, n) == n
-    assert rewrite(2 * h, half, n) == 2 * n + 2 * ((h + 1) // 2)
-    assert rewrite(h // 3, half, n) == h // 3
+    left = h - h // 3
+    assert rewrite(left, left, n) == n
+    assert rewrite(2 * h, left, n) == 2 * n + 2 * (h // 3)
+    assert rewrite(h // 5, left, n) == h // 5
 
 
 def test_a_size_of_many_extremes_is_bounded_by_a_few() -> None:
@@ -343,3 +380,27 @@ def test_a_size_of_many_extremes_is_bounded_by_a_few() -> None:
     low, high = bounds(sum(largest(size, 64) for size in sizes))
     assert 40 <= low <= 40 * 64
     assert high == math.inf
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_halves_of_halves_are_what_they_are(seed: int) -> None:
+    """Sums of many quotients, one in the other, where halves are joined and wholes are split."""
+    rng = random.Random(seed)
+    values = {as_symbol(H): rng.randint(1, 40), as_symbol(W): rng.randint(1, 40)}
+
+    def drawn(depth: int) -> tuple[int, int]:
+        if not depth:
+            size = rng.choice([H, H, W, rng.randint(-3, 9)])
+            return size, bind(size, values)  # type: ignore[arg-type]
+        (a, x), (b, y) = drawn(depth - 1), drawn(depth - 1)
+        n = rng.choice([2, 2, 3, 4, 7, 8])
+        return rng.choice(
+            [(a + b, x + y), (a - b, x - y), (a // n, x // n), (a % n, x % n), ((a + b) // 2, (x + y) // 2)]
+        )
+
+    size, number = drawn(6)
+    assert bind(size, values) == number  # type: ignore[arg-type]
+    low, high = bounds(size)
+    assert low <= number <= high
+    functions = {"quotient": operator.floordiv, "max": max, "min": min}
+    assert write(size, lambda symbol: bind(symbol, values), functions) == number  # type: ignore[arg-type]

@@ -58,6 +58,15 @@ def test_a_length_follows_from_a_sum_and_the_rest_of_it() -> None:
     assert lengths.size(IMAGE) == patches - whole + first
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_both_halves_of_a_length_say_it(order: tuple[int, int]) -> None:
+    halves = [h // 2, h - h // 2]
+    lengths = RegionLengths([[1, *(halves[i] for i in order)]])
+    lower, upper = (lengths.size(half) for half in halves)
+    assert lengths.size(h) == lower + upper  # type: ignore[operator]
+    assert RegionLengths([[1, h // 2, h // 3]]).size(h) is None  # the twin
+
+
 def test_a_length_that_follows_from_no_others_is_a_symbol() -> None:
     # the twin: what is left of an image without the rows that are kept says nothing of either
     lengths = RegionLengths([[IMAGE - KEPT + 1, 8], [IMAGE * 2 + KEPT, 8]])

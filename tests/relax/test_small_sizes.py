@@ -26,7 +26,7 @@ SMALL = {
     ),
     "one of several": (
         "a = Conv(x, k) b = Relu(a) y = MaxPool<kernel_shape = [3, 3]>(b)",
-        "h - 4, axis 2 of conv2d a, is less than 1; let h be at least 5",
+        "h - 6, axis 2 of max_pool2d y, is less than 1; let h be at least 7",
     ),
     "one turned around": (
         "y = ConvTranspose<pads = [4, 4, 4, 4]>(x, k)",
@@ -47,7 +47,7 @@ SMALL = {
     "a count": (
         "s = Shape<start = 2, end = 3>(x) t = Constant<value_ints = [4]>() d = Sub(s, t)"
         " y = ConstantOfShape(d)",
-        "h - 4, axis 0 of broadcast_to y, is less than 0; let h be at least 4",
+        "h - 4, which y needs, is less than 0; let h be at least 4",
     ),
 }
 
@@ -117,13 +117,20 @@ def test_checks_read_no_data() -> None:
 )
 def test_which_sizes_may_be_too_small(size: Any, negative: bool, none: bool) -> None:
     made = size(*(tirx.Var(name, "int64") for name in "hw"))
-    assert may_be_less(made, 0, symbols_from=0) is negative
-    assert may_be_less(made, 1, symbols_from=1) is none
+    assert may_be_less(made, 0, 0, {}) is negative
+    assert may_be_less(made, 1, 1, {}) is none
 
 
 def test_what_a_run_finds_may_be_nothing() -> None:
-    assert may_be_less(tirx.Var("late", "int64"), 1, symbols_from=1)
-    assert not may_be_less(tirx.Var("n", "int64"), 1, symbols_from=1)
+    assert may_be_less(tirx.Var("late", "int64"), 1, 1, {})
+    assert not may_be_less(tirx.Var("n", "int64"), 1, 1, {})
+
+
+def test_what_is_known_of_a_size_is_not_too_small() -> None:
+    h, w = (tirx.Var(name, "int64") for name in "hw")
+    assert may_be_less(h - 4, 1, 1, {w: 9})
+    assert not may_be_less(h - 4, 1, 1, {h: 5})
+    assert not may_be_less((h + 24) // 28 * 7 - 3, 0, 0, {h: 4})
 
 
 def test_a_remedy_is_one_that_helps() -> None:

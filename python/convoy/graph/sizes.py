@@ -12,11 +12,12 @@ guess; so is its use where C or Python need a number.  Who may decide by what is
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
@@ -58,6 +59,7 @@ class Symbol:
     def least(self, least: int) -> None:
         self._least = least
         _bounds.cache_clear()
+        _whole.cache_clear()
 
     def __repr__(self) -> str:
         return f"{self.name} >= {self.least} ~ {self.hint}"
@@ -152,7 +154,7 @@ class Size(_Number):
         products: dict[Monomial, int] = {}
         for a, m in self._terms.items():
             for b, n in _terms_of(other).items():
-                both = tuple(sorted((*a, *b), key=lambda atom: atom.name))
+                both = _product(a, b)
                 products[both] = products.get(both, 0) + m * n
         return _make(products)
 
@@ -266,7 +268,90 @@ def _make(terms: Terms) -> int:
     kept = {monomial: count for monomial, count in terms.items() if count}
     if not kept.keys() - {()}:
         return kept.get((), 0)
+    for monomial in kept if len(kept) - (() in kept) > 1 else ():
+        for atom in dict.fromkeys(monomial):
+            if isinstance(atom, Quotient) and (joined := _join(kept, monomial, atom)):
+                return _make(joined)
     return Size(kept)
+
+
+def _join(terms: Terms, monomial: Monomial, part: Quotient) -> Terms | None:
+    """The same sum where ``n - n // 2`` is ``(n + 1) // 2``, and where the two halves together are ``n``.
+
+    None if there are no two of part, other part and whole to make one of.
+    """
+    found = _parts(monomial, part)
+    if found is None:
+        return None
+    counts = [terms.get(m, 0) // n for m, n in found.whole.items()]
+    certain = min(counts, key=abs) if all(c * counts[0] > 0 for c in counts) else 0
+    also = _times_alone(terms, found.other) if len(counts) == 1 else 0
+    often = sorted((-certain, terms[monomial], also))[
+        1
+    ]  # so many of each part are a whole, or the other way
+    return _exchanged(terms, monomial, found, often) if often else None
+
+
+def _split(terms: Terms, below: int) -> Terms:
+    """The same sum with a whole in place of as many of both parts, which ``below`` does not divide."""
+    for monomial, count in terms.items():
+        for atom in monomial if count % below else ():
+            found = _parts(monomial, atom) if isinstance(atom, Quotient) else None
+            if found is not None and (_times_alone(terms, found.other) - count) % below == 0:
+                return _split(_exchanged(terms, monomial, found, count), below)
+    return terms
+
+
+class _Parts(NamedTuple):
+    """The whole that a part is with another part, and that; and ``more``, by which it is more than both."""
+
+    whole: Terms
+    other: Terms
+    more: Terms
+
+
+def _parts(monomial: Monomial, part: Quotient) -> _Parts | None:
+    """Those of a part in a product, times the rest of it."""
+    found = _whole(part)
+    if found is None:
+        return None
+    rest = list(monomial)
+    rest.remove(part)
+    whole, other = ({_product(m, rest): n for m, n in _terms_of(each).items() if m} for each in found)
+    more = _terms_of(found[0]).get((), 0) - _terms_of(found[1]).get((), 0)
+    return _Parts(whole, other, {_product((), rest): more})
+
+
+def _times_alone(terms: Terms, value: Terms) -> int:
+    """How often a value is in a sum, if it is one product."""
+    return terms.get(next(iter(value)), 0) if len(value) == 1 else 0
+
+
+def _exchanged(terms: Terms, part: Monomial, found: _Parts, often: int) -> Terms:
+    """The same sum with so many more of the whole, and so many less of each part."""
+    sums = Counter(terms)
+    sums[part] -= often
+    for each, times in ((found.whole, often), (found.other, -often), (found.more, often)):
+        for m, n in each.items():
+            sums[m] += times * n
+    return {m: n for m, n in sums.items() if n}
+
+
+@lru_cache(maxsize=1 << 14)
+def _whole(part: Quotient) -> tuple[int, int] | None:
+    """What two quotients are, and the other: n, of n // 2 and (n + 1) // 2, 6n // 7 and (n + 6) // 7."""
+    inner = {monomial: count for monomial, count in part.above._terms.items() if monomial}
+    if all(2 * count > part.below for count in inner.values()):
+        whole = _make(dict.fromkeys(inner, 1))
+        return whole, _divide(part.below * whole - part.above + part.below - 1, part.below)
+    if part.below % 2:
+        return None
+    whole = _divide(part.above, part.below // 2)
+    return whole, _divide(whole + 1, 2)
+
+
+def _product(a: Iterable[Atom], b: Iterable[Atom]) -> Monomial:
+    return tuple(sorted((*a, *b), key=lambda atom: atom.name))
 
 
 def _divide(above: int, below: int) -> int:
@@ -277,7 +362,7 @@ def _divide(above: int, below: int) -> int:
         return _divide(-above, -below)
     whole: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
-    for monomial, count in _terms_of(above).items():
+    for monomial, count in _split(_terms_of(above), below).items():
         if monomial and count % below:
             rest[monomial] = count
         else:
@@ -396,7 +481,7 @@ def _by_length(text: str) -> tuple[int, str]:
 def _settled(kind: str, a: int, b: int) -> int:
     """The extreme of two sizes in one form: s - max(0, s - 64) and 64 - max(0, 64 - s) are min(s, 64)."""
     for above, below in ((a, b), (b, a)):
-        if _root(above - below) is not None:
+        if root(above - below) is not None:
             number = -_terms_of(above - below).get((), 0)
             grows: int = above - below + number
             least: int = Size({(Extreme("min", (grows, number)),): 1})
@@ -479,7 +564,7 @@ def _turns(value: int) -> Iterator[tuple[Symbol, int]]:
     """
     for extreme in _extremes(value):
         for a, b in permutations(extreme.members, 2):
-            turn = _root(a - b)
+            turn = root(a - b)
             if turn is not None and turn[0].least < turn[1] <= turn[0].most:
                 yield turn
 
@@ -499,7 +584,7 @@ def _extremes(value: int) -> Iterator[Extreme]:
             yield atom
 
 
-def _root(value: int) -> tuple[Symbol, int] | None:
+def root(value: int) -> tuple[Symbol, int] | None:
     """The symbol and its least value for which a size is 0 or more, if it grows with that symbol alone."""
     shifted = as_shifted_quotient(value)
     if shifted is not None:
@@ -711,6 +796,25 @@ def _lies_within(atom: Atom, other: Atom) -> bool:
         return False
     made_of = (other.above,) if isinstance(other, Quotient) else other.members
     return any(_holds(size, atom) for size in made_of)
+
+
+def write(value: int, of: Callable[[int], Any], functions: Mapping[str, Callable[[Any, Any], Any]]) -> Any:
+    """A size in another arithmetic: ``of`` its symbols, by a "quotient", "max" and "min" of two."""
+
+    def written(atom: Atom) -> Any:
+        if isinstance(atom, Symbol):
+            return of(Size({(atom,): 1}))
+        if isinstance(atom, Quotient):
+            return functions["quotient"](write(atom.above, of, functions), atom.below)
+        return reduce(functions[atom.kind], (write(v, of, functions) for v in atom.members))
+
+    made: Any = None
+    for monomial, count in sorted(_terms_of(value).items(), key=lambda term: (not term[0], term[1] < 0)):
+        often = count if made is None else abs(count)
+        term = reduce(operator.mul, map(written, monomial)) if monomial else often
+        term = term * often if monomial and often != 1 else term
+        made = term if made is None else made + term if count > 0 else made - term
+    return made
 
 
 def _rebuilt(value: int, of: Callable[[Atom], int]) -> int:

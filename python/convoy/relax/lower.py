@@ -96,7 +96,7 @@ class Lowering(Operands):
             for of in (*self.function.params, *fields):
                 _check_images(dims(of) or (), self.images)
         graph = self.build.finish(tuple(inputs), tuple(outputs), self._batch())
-        return expect_signals(settle_least(graph, self.sizes.often_none))
+        return expect_signals(settle_least(graph, self.sizes.often_none, self.sizes.made_of))
 
     def _input(self, param: relax.Var) -> str:
         self.names[param] = self.build.input(param.name, self.shape(param), dtype(param))

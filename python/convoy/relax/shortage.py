@@ -6,7 +6,7 @@ TVM would ask for memory of a size below 0, or of two such sizes give a tensor t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,13 +79,14 @@ def _shown(size: Any) -> str:
     return line(re.sub(rf"\b({found})\b", _COMPUTED, show_length(size)).replace("T.", ""))
 
 
-def shortages(binding: relax.Binding) -> Iterator[Shortage]:
-    """Those of what a call gives."""
+def shortages(binding: relax.Binding, known: Mapping[Any, int]) -> Iterator[Shortage]:
+    """Those of what a call gives, where these variables are known to be at least so much."""
     if isinstance(binding, relax.VarBinding) and isinstance(binding.value, relax.Call):
-        pixels = _pixels(binding.value)
+        pixels = axes_of_pixels(binding.value)
         for axis, size in _open_sizes(binding.var.ty):
             least = int(axis in pixels)
-            if may_be_less(size, 0, symbols_from=0) or (least and may_be_less(size, 1, symbols_from=1)):
+            short = may_be_less(size, 0, 0, known) or (least and may_be_less(size, 1, 1, known))
+            if short:
                 yield Shortage(size, least, f"axis {axis} of {_name(binding)}")
 
 
@@ -95,7 +96,7 @@ def _name(binding: relax.Binding) -> str:
     return node_name(binding) if made_of_loops else name_of(binding, binding.value)
 
 
-def _pixels(call: relax.Call) -> set[int]:
+def axes_of_pixels(call: relax.Call) -> set[int]:
     """The axes of what a call gives along which there is a window at least."""
     if not op_name(call).startswith(_WINDOWS):
         return set()
@@ -111,28 +112,31 @@ def _open_sizes(type_: Any) -> Iterator[tuple[int, Any]]:
     yield from ((axis, size) for axis, size in enumerate(sizes or ()) if number(size) is None)
 
 
-def may_be_less(size: Any, least: int, *, symbols_from: int) -> bool:
+def may_be_less(size: Any, least: int, symbols_from: int, known: Mapping[Any, int]) -> bool:
     """Is a size smaller for some open ones that are not?  Those that a run finds may be 0."""
-    if _grows(size, least, symbols_from):
+
+    def low(symbol: tirx.Var) -> int:
+        return known.get(symbol, 0 if str(symbol.name) in FOUND else symbols_from)
+
+    if _grows(size, least, low):
         return False
     analyzer = Analyzer()
     for symbol in tirx.analysis.undefined_vars(size):
-        low = 0 if str(symbol.name) in FOUND else symbols_from
-        analyzer.bind(symbol, Range.from_min_extent(low, tirx.IntImm("int64", 1 << 40)))
+        analyzer.bind(symbol, Range.from_min_extent(low(symbol), tirx.IntImm("int64", 1 << 40)))
     return not analyzer.can_prove(size >= least)
 
 
-def _grows(size: Any, least: int, symbols_from: int) -> bool:
+def _grows(size: Any, least: int, low: Callable[[tirx.Var], int]) -> bool:
     """Is it seen without arithmetic, as of nearly all sizes, that one is as large?"""
     if isinstance(size, tirx.IntImm):
         return int(size.value) >= least
     if isinstance(size, tirx.Var):
-        return (0 if str(size.name) in FOUND else symbols_from) >= least
+        return low(size) >= least
     keeping = (tirx.Add, tirx.Mul, tirx.Min, *(() if least else (tirx.FloorDiv, tirx.FloorMod)))
     if isinstance(size, keeping):
-        return _grows(size.a, least, symbols_from) and _grows(size.b, least, symbols_from)
-    known = isinstance(size, tirx.Max)
-    return known and (_grows(size.a, least, symbols_from) or _grows(size.b, least, symbols_from))
+        return _grows(size.a, least, low) and _grows(size.b, least, low)
+    either = isinstance(size, tirx.Max)
+    return either and (_grows(size.a, least, low) or _grows(size.b, least, low))
 
 
 def _least_of(size: Any, least: int) -> int | None:

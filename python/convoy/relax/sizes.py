@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 from tvm import relax, tirx
@@ -18,10 +19,12 @@ from convoy.graph.sizes import (
     largest,
     open_size,
     rewrite,
+    root,
     smallest,
     substitute,
     symbols,
     whole_factor,
+    write,
 )
 
 Dim: TypeAlias = int | relax.Expr
@@ -40,9 +43,13 @@ LIKELY_LENGTH = 128
 
 
 class Lengths:
-    """The sizes of one function: a symbol for each variable."""
+    """The sizes of one function: a symbol for each variable.
 
-    def __init__(self) -> None:
+    ``least`` says of variables what they are at least, where that is not 1, or 0 of one that a run finds.
+    """
+
+    def __init__(self, least: Mapping[tirx.Var, int] = MappingProxyType({})) -> None:
+        self._least = least
         self.variables: dict[tirx.Var, int] = {}
         self._expressions: dict[int, tuple[Dim, int | None]] = {}
         """Expressions and their sizes, by the address of the expression, which its place here keeps."""
@@ -57,7 +64,8 @@ class Lengths:
             if length not in self.variables:
                 taken = sum(str(other.name) == str(length.name) for other in self.variables)
                 given = str(length.name)
-                name, least = f"{given}_{taken}" if taken else given, 0 if given in FOUND else 1
+                name = f"{given}_{taken}" if taken else given
+                least = self._least.get(length, 0 if given in FOUND else 1)
                 self.variables[length] = open_size(name, LIKELY_IMAGE // PARTS.get(given, 1), least)
             return self.variables[length]
         if not isinstance(length, _BINARY):
@@ -69,12 +77,18 @@ class Lengths:
             self._expressions[hash(length)] = known
         return known[1]
 
+    def expression(self, size: int) -> Dim:
+        """The expression of a size of these variables."""
+        given = {self.size(variable): variable for variable in self.variables}
+        return write(size, lambda symbol: given[symbol], _FUNCTIONS)
+
     def sizes(self, lengths: Sequence[Dim], images: int) -> tuple[Dim, ...]:
         """Lengths as sizes, where they are known, but that of the axis of the images."""
         found = (None if axis == images else self.size(length) for axis, length in enumerate(lengths))
         return tuple(given if size is None else size for given, size in zip(lengths, found, strict=True))
 
 
+_FUNCTIONS = {"quotient": tirx.floordiv, "max": tirx.max, "min": tirx.min}
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Max, tirx.Min)
 
 
@@ -93,6 +107,17 @@ def _compute(length: Dim, a: int, b: int) -> int | None:
     if not isinstance(b, int) or b == 0:
         return None
     return a // b if isinstance(length, tirx.FloorDiv) else a % b
+
+
+def least_variable(length: Dim, least: int) -> tuple[tirx.Var, int] | None:
+    """The variable and its least value for which a length is so much, if that grows with it alone."""
+    lengths = Lengths()
+    size = lengths.size(length)
+    found = root(size - least) if size is not None and is_open(size) else None
+    if found is None:
+        return None
+    symbol, value = found
+    return next(v for v, own in lengths.variables.items() if as_symbol(own) is symbol), value
 
 
 class RegionLengths:
@@ -137,9 +162,19 @@ class RegionLengths:
         else:
             # of p and q - p, q is their sum: that is seen where the p in it is written as what it is
             self.equal.append((self._reduce(part), own))
+        for other, made in self.made.items():
+            both = as_symbol(part + other)
+            if both is not None:  # both halves are known, so the whole
+                self.known[both] = [own + made]
         self.made |= {part: own, size: times * own}
         if bounds(size)[0] < 1:
             self.often_none.update(symbols(self.made[size]))
+
+    @property
+    def made_of(self) -> dict[Symbol, int]:
+        """What the graph's symbols are in those of the variables."""
+        found = ((as_symbol(own), length) for length, own in self.made.items())
+        return {symbol: length for symbol, length in found if symbol is not None}
 
     def size(self, length: Dim) -> int | None:
         """The size of the graph that a length is; None where it does not follow from the inputs'."""

@@ -231,5 +231,7 @@ def test_an_attention_may_have_no_keys(masked: bool, run_onnx, rng) -> None:
 
 def test_what_is_too_small_is_told_by_name(rng) -> None:
     best = build(ROWS, [("TopK", ["x", "k"], ["y", "i"], {"axis": 0})], {"k": [3]})
-    with pytest.raises(ModelError, match="of them n - 3 is less than 0; let n be at least 3"):
+    with pytest.raises(
+        ModelError, match="of them n - 3, which y needs, is less than 0; let n be at least 3"
+    ):
         convoy.load(convoy.compile(best)).run([rng.standard_normal((1, 4)).astype("float32")])

@@ -144,7 +144,7 @@ def test_a_loop_of_no_steps_leaves_nothing_to_join(read: str, run_onnx, rng) -> 
     """As ONNX Runtime's, such a call ends; how many tensors there are is 0."""
     x, none = rng.standard_normal((2, 3, 4)).astype("float32"), np.array(0, "int64")
     model, counted = (looped(BEGUN["with nothing"], READ[name]) for name in (read, "how many"))
-    with pytest.raises(ModelError, match="rows_0 is less than 1") as error:
+    with pytest.raises(ModelError, match="rows_0, which y needs, is less than 1") as error:
         convoy.load(convoy.compile(model, threads=1)).run([x, none, none])
     assert "\n" not in str(error.value)
     with pytest.raises(Exception, match="ConcatFromSequence"):

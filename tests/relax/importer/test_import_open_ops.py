@@ -502,8 +502,26 @@ def test_the_last_of_rows_that_may_be_none_is_one(run_tvm, run_onnx, rng) -> Non
     for h in (8, 40):
         x = 1 + rng.random((1, 3, h)).astype("float32")
         np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-6)
-    with pytest.raises(Exception, match="match_cast"):
+    with pytest.raises(Exception, match=r"h // 8, axis 2 of max_pool1d pooled, is less than 1"):
         run_tvm(module, np.ones((1, 3, 4), "float32"))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_last_of_rows_that_a_call_finds(shared: bool, run_onnx) -> None:
+    # found and found[-1:], which is of none none; found / found[-1:], where it is one to broadcast
+    nodes = [
+        node("NonZero", ["x"], ["places"]),
+        node("Squeeze", ["places", "first"], ["place"]),
+        node("Gather", ["x", "place"], ["found"]),
+        node("Slice", ["found", "last", "end", "first"], ["one"]),
+        node("Div", ["found", "one"], ["y"]) if shared else node("Identity", ["one"], ["y"]),
+    ]
+    model = build(nodes, {"x": (FLOAT, ["n"])}, {"last": [-1], "end": [2**63 - 1], "first": [0]})
+    run = convoy.load(convoy.compile(model)).run
+    for found in (3, 1) if shared else (3, 1, 0):
+        x = np.zeros(5, "float32")
+        x[:found] = np.arange(1, found + 1)
+        np.testing.assert_array_equal(run([x])[0], run_onnx(model, x)[0])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, tirx
 
+import convoy
 from convoy.errors import ModelError
 from convoy.relax.importer import load
 from convoy.relax.importer.sizes import Algebra, fold_node, known_array, known_numbers
@@ -317,3 +318,63 @@ def test_a_number_is_its_own_remainder_of_a_larger_one(algebra: Algebra) -> None
     assert algebra.modulo(3, h + 3) == 3
     assert str(algebra.modulo(h, h + w)) == "h"
     assert str(algebra.modulo(3, h + 2)) == "T.int64(3) % (h + T.int64(2))"  # the twin
+
+
+def test_a_size_that_a_run_finds_may_be_none_of_what_is_compared() -> None:
+    # of it no call is checked to have elements, as of those of inputs
+    algebra = Algebra()
+    (found,) = algebra.new_sizes(1)
+    algebra.bind([h])
+    half = algebra.divide(found, 2)
+    assert algebra.compare("Greater", found, half) is None
+    assert algebra.compare("Equal", found, algebra.divide(found, 7)) is None
+    assert algebra.at_least(found, half)
+    grown = algebra.add(found, algebra.modulo(found, 2))
+    assert isinstance(algebra.most(grown, 2), tirx.Max)
+    assert algebra.compare("Greater", h, algebra.divide(h, 2)) is True  # the twin
+    assert list(algebra.filled) == [h]
+
+
+def test_what_would_be_another_size_of_none_is_not_chosen(algebra: Algebra) -> None:
+    left = algebra.subtract(algebra.subtract(h, algebra.divide(h, 3)), 1)  # of a size of 0 it is -1
+    algebra.filled.clear()
+    assert isinstance(algebra.most(left, 0), tirx.Max)
+    assert isinstance(algebra.least(left, 0), tirx.Min)
+    assert not algebra.filled
+    assert algebra.same(algebra.most(algebra.add(left, 1), 0), algebra.add(left, 1))  # the twin
+    assert not algebra.filled
+    assert algebra.at_least(left, 0)
+    assert list(algebra.filled) == [h]
+    assert algebra.same(algebra.most(left, 0), left)  # no call gets there with a size of 0 now
+
+
+def test_a_remainder_that_is_not_found_asks_for_no_elements(algebra: Algebra) -> None:
+    before = algebra.subtract(h, 1)
+    assert isinstance(algebra.modulo(before, 8), tirx.FloorMod)
+    assert isinstance(algebra.modulo(algebra.multiply(h, 7), 8), tirx.FloorMod)
+    assert not algebra.filled
+    assert str(algebra.modulo(before, h)) == str(before)  # the twin: of h = 0 it is none
+    assert list(algebra.filled) == [h]
+
+
+def test_what_is_not_asked_for_is_not_concluded(algebra: Algebra) -> None:
+    # of a size of 0, twice of it is 1 at most
+    assert not algebra.at_least(1, algebra.multiply(h, 2))
+    assert not algebra.filled
+    assert algebra.compare("GreaterOrEqual", 1, algebra.multiply(h, 2)) is False  # the twin
+    assert list(algebra.filled) == [h]
+
+
+def test_what_is_doubled_and_added_to_may_be_none(run_onnx) -> None:
+    nodes = [node("Concat", ["x", "x"], ["twice"], axis=1), node("Add", ["twice", "twice"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "twice",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, "h"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    run = convoy.load(convoy.compile(model)).run
+    for length in (0, 1, 3):
+        x = np.arange(2 * length, dtype="float32").reshape(2, length)
+        np.testing.assert_array_equal(run([x])[0], run_onnx(model, x)[0])

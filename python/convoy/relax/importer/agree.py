@@ -6,18 +6,19 @@ call proves or refuses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
-from convoy.relax.checks import check, check_filled
+from convoy.relax.checks import check, expect
 from convoy.relax.dataflow import op_name
 from convoy.relax.importer.multiples import MULTIPLES, Multiple, find_multiple
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.sizes import Algebra
+from convoy.relax.shortage import Shortage
 
 BROADCASTING = frozenset(
     {
@@ -60,6 +61,8 @@ def agree(bb: Any, op: str, inputs: list[Any], attrs: dict[str, Any]) -> None:
         return
     rank = max(map(len, known))
     if op in BROADCASTING:
+        for i, shape in zip(tensors, known, strict=True):
+            inputs[i] = _settle_single(bb, inputs[i], shape, known)
         rows = [[1] * (rank - len(s)) + s for s in known]
         whole = [common_size(algebra, [row[a] for row in rows], broadcast=True) for a in range(rank)]
     elif op == "Concat" and all(len(s) == rank for s in known):
@@ -72,6 +75,21 @@ def agree(bb: Any, op: str, inputs: list[Any], attrs: dict[str, Any]) -> None:
         return
     for i, shape in zip(tensors, known, strict=True):
         inputs[i] = fit(bb, inputs[i], shape, whole[rank - len(shape) :], op != "Concat")
+
+
+def _settle_single(bb: Any, x: Any, shape: list[Any], shapes: Sequence[list[Any]]) -> Any:
+    """A tensor whose lengths of at most 1, as of the last row of another, are 1 where others are longer.
+
+    A call checks that they are no 0.
+    """
+    algebra: Algebra = bb.algebra
+    before = list(shape)
+    for axis, length in enumerate(before):
+        behind = len(shape) - axis
+        others = [s[-behind] for s in shapes if len(s) >= behind]
+        if not isinstance(length, int) and algebra.at_least(1, length):
+            shape[axis] = 1 if any(not algebra.at_least(1, other) for other in others) else length
+    return x if all(a is b for a, b in zip(shape, before, strict=True)) else cast(bb, x, shape)
 
 
 def cast(bb: Any, x: Any, dims: Sequence[Any]) -> Any:
@@ -121,13 +139,20 @@ _RESIZE = (
 )
 
 
-def require_filled(module: tvm.IRModule, sizes: Sequence[tirx.Var]) -> tvm.IRModule:
-    """The module with a call of its ``main`` ended where one of these sizes is 0."""
-    if not sizes:
+def require(
+    module: tvm.IRModule, filled: Sequence[tirx.Var], learned: Mapping[tirx.Var, tuple[Any, str]]
+) -> tvm.IRModule:
+    """The module with a call of its ``main`` ended where one of these sizes is 0.
+
+    Where a symbol is, or the size that was learned of it: that is told with what the size is of.
+    """
+    shortages = [Shortage(symbol, 1) for symbol in filled if symbol not in learned]
+    shortages += [Shortage(size, 1, of) for size, of in learned.values()]
+    if not shortages:
         return module
     bb = relax.BlockBuilder(module)
     bb._begin_binding_block()
-    check_filled(bb, sizes)
+    expect(bb, [(shortage.holds, shortage.words) for shortage in shortages])
     block = bb._end_block()
     main = module["main"]
     body = relax.SeqExpr([block, *main.body.blocks], main.body.body)

@@ -26,7 +26,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 from convoy.errors import ModelError
 from convoy.onnx_file import names_read
 from convoy.relax.dataflow import is_constant, read_array
-from convoy.relax.importer.agree import Settled, agree, require_filled, settle
+from convoy.relax.importer.agree import Settled, agree, require, settle
 from convoy.relax.importer.arguments import check_arguments
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.bodies.fused import FUSED, MICROSOFT
@@ -128,7 +128,7 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
     importer.refuse_unknown_ops()
     try:
         module = importer.from_onnx(model.graph, model.opset)
-        return require_filled(module, importer.filled)
+        return require(module, importer.filled, importer.bb.algebra.learned)
     except (_ConverterError, Exception) as stop:  # the frontend raises whatever its converters raise
         with contextlib.suppress(RuntimeError):  # TVM warns of a builder that goes with an open block
             importer.bb._end_block()

@@ -166,9 +166,10 @@ def name_sizes(bb: Any, numbers: Sequence[Any]) -> list[Any]:
 
 def expect_least(bb: Any, numbers: Sequence[Any], least: int = 0) -> None:
     """End a call where one of these numbers is below ``least``."""
+    of = f"which {bb.node} needs" if bb.node else ""
     for number in numbers:
         if not bb.algebra.at_least(number, least):
-            check_least(bb, [bb.algebra.simplify(number)], least)
+            check_least(bb, [bb.algebra.simplify(number)], least, of)
 
 
 def expect_near(bb: Any, numbers: Iterable[Any]) -> None:

@@ -8,9 +8,11 @@ import tvm
 from tvm import relax
 from tvm_ffi import structural_equal
 
+from convoy.offload.names import stem
 from convoy.relax.checks import check
 from convoy.relax.dataflow import op_name
 from convoy.relax.importer.sizes import Algebra
+from convoy.relax.shortage import axes_of_pixels
 
 
 def name_call(call: tvm.ir.Call, name: str) -> tvm.ir.Call:
@@ -38,7 +40,15 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
     def emit(self, expr: Any, name_hint: str = "") -> relax.Var:
         # a builder's names are one set: a variable of this one would take it from the function
         hint = f"{name_hint}_" if name_hint == "main" else name_hint
-        return super().emit(self._name(expr, {}), hint)
+        return self._emit_one(self._name(expr, {}), hint)
+
+    def _emit_one(self, expr: Any, name_hint: str = "") -> relax.Var:
+        made = super().emit(expr, name_hint)
+        axes = axes_of_pixels(expr) if isinstance(expr, tvm.ir.Call) else set()
+        for axis, size in enumerate(self.algebra.sizes(made) or () if axes else ()):
+            if axis in axes:
+                self.algebra.learn(size, f"axis {axis} of {stem(op_name(expr))} {self.node}")
+        return made
 
     def normalize(self, expr: Any) -> Any:
         return super().normalize(self._name(expr, {}))
@@ -67,7 +77,7 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
     def _emit_inner(self, expr: Any, known: dict[Any, Any]) -> Any:
         made = self._name(expr, known)
         if isinstance(made, tvm.ir.Call) and isinstance(made.op, tvm.ir.Op):
-            made = known[expr] = super().emit(made)
+            made = known[expr] = self._emit_one(made)
         return made
 
     def _expect_elements(self, there: list[Any] | None, wanted: relax.ShapeExpr) -> None:

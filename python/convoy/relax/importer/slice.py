@@ -12,7 +12,6 @@ from tvm import relax, tirx
 
 from convoy.relax.checks import check
 from convoy.relax.dataflow import is_constant
-from convoy.relax.importer.agree import cast
 from convoy.relax.importer.late import name_sizes
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.reshape import read_whole
@@ -71,21 +70,7 @@ def convert_slice(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     if not spans:
         return x
     cut, firsts, lasts, strides = (list(part) for part in zip(*spans, strict=True))
-    made = relax.op.strided_slice(x, cut, as_bounds(firsts), as_bounds(lasts), strides, assume_inbound=True)
-    return _settle_single(bb, bb.normalize(made))
-
-
-def _settle_single(bb: Any, x: Any) -> Any:
-    """A length that is at most 1, as of the last row of a tensor, is 1; a call checks that there is one."""
-    algebra = bb.algebra
-    shape = algebra.sizes(x)
-
-    def settle(length: Any) -> Any:
-        most = not isinstance(length, int) and algebra.at_least(algebra.subtract(1, length), 0)
-        return 1 if most else length
-
-    single = [settle(length) for length in shape]
-    return x if single == shape else cast(bb, bb.emit(x), single)
+    return relax.op.strided_slice(x, cut, as_bounds(firsts), as_bounds(lasts), strides, assume_inbound=True)
 
 
 def _first(bb: Any, start: Any, size: Any, known: bool = False) -> Any:

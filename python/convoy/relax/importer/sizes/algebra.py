@@ -6,11 +6,11 @@ A whole number is an ``int`` or an expression of int64; what is no whole number 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
-from math import lcm
+from functools import partial, reduce
+from math import inf, lcm
 from typing import Any, TypeAlias
 
 import tvm
@@ -18,7 +18,8 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_equal
 
-from convoy.relax.sizes import LATE
+from convoy.graph.sizes import bounds
+from convoy.relax.sizes import LATE, Lengths, least_variable
 
 LARGEST = 2**31
 """Sizes are smaller: TVM counts many of them in 32 bits."""
@@ -53,6 +54,10 @@ class Algebra:
 
         None in a branch, which not every call takes.
         """
+        self.learned: dict[tirx.Var, tuple[Any, str]] = {}
+        """Symbols, and the size that says most of each by being at least 1, and what that is of."""
+        self._least: dict[tirx.Var, int] = {}
+        """The least that each symbol may be."""
         self.far: dict[tirx.Var, None] = {}
         """Symbols of numbers that may be farther off than they say."""
 
@@ -60,8 +65,21 @@ class Algebra:
         """Let the symbols among these sizes be at least 1, and those that a run finds at least 0."""
         for dim in dims:
             if isinstance(dim, tirx.Var):
+                self._least.setdefault(dim, int(dim.name != LATE))
                 self._analyzer.bind(dim, _range(int(dim.name != LATE)))
                 self._with_empty.bind(dim, _range(0))
+
+    def learn(self, size: Any, of: str) -> None:
+        """Let a size be at least 1: what it is of has such at each call that does not end."""
+        found = least_variable(size, 1)
+        if found is None:
+            return
+        variable, least = found
+        if self.given.get(variable, ("", 0))[1] == 1 and least > self._least[variable]:
+            self._least[variable] = least
+            self.learned[variable] = (size, of)
+            for analyzer in (self._analyzer, self._with_empty):
+                analyzer.bind(variable, _range(least), allow_override=True)
 
     def new_sizes(self, count: int) -> list[tirx.Var]:
         """Symbols that a run finds."""
@@ -73,14 +91,18 @@ class Algebra:
         """The same number; an int if it is one."""
         if isinstance(value, int | float | Ratio):
             return value
+        forms = [self._simplify(value)]
+        if _has_rests(forms[0]):
+            forms.append(self._simplify(_without_rests(forms[0])))
+        forms += [form for form in map(_one_form, (value, *forms)) if form is not None]
+        simplest = min(reversed(forms), key=_complexity)
+        return int(simplest) if isinstance(simplest, tirx.IntImm) else simplest
+
+    def _simplify(self, value: Any) -> Any:
         simple = self._analyzer.simplify(value)
-        if _has_rests(simple):
-            quotients = self._analyzer.simplify(_without_rests(simple))
-            longer = len(str(quotients)) > len(str(simple))
-            simple = simple if longer and not _divides_backwards(simple) else quotients
         if not structural_equal(simple, self._with_empty.simplify(value)):
             self._note_filled(value)
-        return int(simple) if isinstance(simple, tirx.IntImm) else simple
+        return simple
 
     def _note_filled(self, value: Any) -> None:
         self.filled |= dict.fromkeys(v for v in tirx.analysis.undefined_vars(value) if v.name != LATE)
@@ -106,10 +128,30 @@ class Algebra:
 
     def _prove(self, condition: Any) -> bool:
         if not self._analyzer.can_prove(condition):
-            return self._prove_by_remainders(condition)
+            return self._prove_by_bounds(condition) or self._prove_by_remainders(condition)
         if not self._with_empty.can_prove(condition):
             self._note_filled(condition)
         return True
+
+    def _prove_by_bounds(self, condition: Any) -> bool:
+        """An order of two numbers, by the bounds of their difference as a size."""
+        if not isinstance(condition, tirx.GE | tirx.GT | tirx.LE | tirx.LT):
+            return False
+        greater = isinstance(condition, tirx.GE | tirx.GT)
+        high, low = (condition.a, condition.b) if greater else (condition.b, condition.a)
+        least = int(isinstance(condition, tirx.GT | tirx.LT))
+        if self._lower_bound(high - low, 1) < least:
+            return False
+        if self._lower_bound(high - low, 0) < least:
+            self._note_filled(condition)
+        return True
+
+    def _lower_bound(self, number: Any, filled: int) -> float:
+        """What a number is at least, where sizes of which nothing was learned are at least so much."""
+        least = {v: n if n > 1 else min(n, filled) for v, n in self._least.items()}
+        size = Lengths(least).size(number)
+        known = least.keys() >= set(tirx.analysis.undefined_vars(number))
+        return bounds(size)[0] if size is not None and known else -inf
 
     def _prove_by_remainders(self, condition: Any) -> bool:
         """A condition on one symbol that is divided, for each remainder: ``t - t // 2 >= 0``."""
@@ -120,7 +162,8 @@ class Algebra:
         quotient = tirx.Var("quotient", "int64")
         analyzer = Analyzer()
         analyzer.bind(quotient, _range(0))
-        for remainder in range(1, period + 1):
+        late = symbols[0].name == LATE  # it may be 0, and no check says that it is not
+        for remainder in range(0 if late else 1, period + 1):
             case = replace(condition, symbols[0], quotient * period + remainder)
             if case is None or not analyzer.can_prove(case):
                 return False
@@ -140,7 +183,7 @@ class Algebra:
 
     def at_least(self, a: Any, least: Any) -> bool:
         """Is ``a`` certainly at least so much?"""
-        return self.compare("GreaterOrEqual", a, least) is True
+        return self._conclude(lambda: self.compare("GreaterOrEqual", a, least) is True)
 
     def compare(self, op: str, a: Number, b: Number) -> bool | None:
         """The result of ONNX's op of that name; None if it depends on an open size."""
@@ -203,9 +246,25 @@ class Algebra:
             return a % b if b else None
         if not self.at_least(b, 1):
             return None
-        if self.at_least(a, 0) and self.at_least(self.subtract(b, a), 1):
-            return a
+        for shift in (0, b):
+            if self._conclude(partial(self._is_rest, a, shift, b)):
+                return self.add(a, shift)
         return self.simplify(tirx.floormod(_expr(a), _expr(b)))
+
+    def _is_rest(self, a: Any, shift: Any, divisor: Any) -> bool:
+        rest = self.add(a, shift)
+        return self.at_least(rest, 0) and self.at_least(self.subtract(divisor, rest), 1)
+
+    def _conclude(self, find: Callable[[], bool], *, of_none: bool = False) -> bool:
+        """What is found; if that is no, no size has to be at least 1 for it.
+
+        With ``of_none`` it is no, too, where a size has to be.
+        """
+        before = dict(self.filled)
+        found = find() and not (of_none and self.filled != before)
+        if not found:
+            self.filled = before
+        return found
 
     def least(self, a: Number, b: Number) -> Number:
         return self._choose(a, b, tirx.min, min)
@@ -296,6 +355,9 @@ class Algebra:
         if _are_plain(a, b):
             return plain(a, b)
         if _are_whole(a, b):
+            for larger, smaller in ((a, b), (b, a)):
+                if self._conclude(partial(self.at_least, larger, smaller), of_none=True):
+                    return larger if plain is max else smaller
             return self.simplify(symbolic(_expr(a), _expr(b)))
         x, y = _ratio(a), _ratio(b)
         if x is None or y is None:
@@ -356,6 +418,32 @@ def _without_rests(expr: Any) -> Any:
     quotient = tirx.floordiv(above, tirx.IntImm("int64", abs(divisor)))
     quotient = quotient if divisor > 0 else -quotient
     return quotient if isinstance(expr, tirx.FloorDiv) else parts[0] - quotient * divisor
+
+
+def _one_form(expr: Any) -> Any:
+    """The same number as sizes write it; None where it is not made of several quotients.
+
+    ``n - n // 2`` is ``(n + 1) // 2``: TVM knows quotients of those, and not of the other.
+    """
+    if is_clipped(expr) or _count_divisions(expr) < 2:
+        return None
+    lengths = Lengths(dict.fromkeys(tirx.analysis.undefined_vars(expr), 0))
+    size = lengths.size(expr)
+    return None if size is None else _expr(lengths.expression(size))
+
+
+def _complexity(expr: Any) -> tuple[bool, int, int]:
+    """Is something divided by less than 0, how many divisions are of divisions, and how long is it all?"""
+    return _divides_backwards(expr), _count_nested(expr), len(str(expr))
+
+
+def _count_nested(expr: Any, inside: int = 0) -> int:
+    here = isinstance(expr, tirx.FloorDiv | tirx.FloorMod | tirx.Div | tirx.Mod)
+    return here * inside + sum(_count_nested(part, inside + here) for part in _operands(expr))
+
+
+def _count_divisions(expr: Any) -> int:
+    return isinstance(expr, tirx.FloorDiv | tirx.FloorMod) + sum(map(_count_divisions, _operands(expr)))
 
 
 def _number(expr: Any) -> int:
