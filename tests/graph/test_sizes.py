@@ -93,6 +93,10 @@ def test_arithmetic_is_that_of_ints(seed: int) -> None:
         (7 * H - 7 * (6 * H // 7), 7 * ((H + 6) // 7)),
         (((H + 1) // 2 + H - H // 2) // 2, (H + 1) // 2),
         (((H + 3) // 4 - (H + 1) // 4) // 2, (H + 3) // 4 - ((H + 3) // 4 + (H + 1) // 4 + 1) // 2),
+        (((7 * (H // 4) + 1) // 2 + 3) // 4, (7 * (H // 4) + 7) // 8),
+        (4 * H // 3 - H // 3, H),
+        (4 * (4 * ((H + 3) // 4) // 3) - 4 * ((H + 3) // 12), 4 * ((H + 3) // 4)),
+        ((H + W // 2 + W // 4 - 3 * H // 2) // 6, -((H // 2 - W // 2 - W // 4 + 5) // 6)),
         (H * 2 - H - H + 5, 5),
         (H % 1, 0),
     ],
@@ -237,8 +241,8 @@ def test_rules_set_the_least_size_of_a_call() -> None:
         (lambda h: (h // 2, (h + 1) // 2), [3, 4]),
         (lambda h: ((h + 1) // 2, h // 2), [4, 3]),
         (lambda h: (h - smallest(2, h), smallest(2, h)), [5, 2]),
-        (lambda h: (h, h), [4, 4]),
-        # the twins: sizes of which nothing is known, of two others, and of which one shrinks
+        # the twins: what no call misses, and sizes of which nothing is known, of two others, or that shrink
+        (lambda h: (h, h), [3, 4]),
         (lambda h: (), [3, 4]),
         (lambda h: (h, W), [3, 4]),
         (lambda h: (h, 8 - h), [3, 4]),

@@ -67,6 +67,28 @@ def test_both_halves_of_a_length_say_it(order: tuple[int, int]) -> None:
     assert RegionLengths([[1, h // 2, h // 3]]).size(h) is None  # the twin
 
 
+WHOLES = [tirx.max(h - 4, 0), h + w, h * w, (h + 3) // 4]
+
+
+@pytest.mark.parametrize("whole", WHOLES, ids=str)
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_both_halves_of_any_length_say_it(whole: Dim, order: tuple[int, int]) -> None:
+    halves = [(whole + 1) // 2, whole - (whole + 1) // 2]
+    lengths = RegionLengths([[1, *(halves[i] for i in order)]])
+    upper, lower = (lengths.size(half) for half in halves)
+    assert lengths.size(whole) == upper + lower  # type: ignore[operator]
+    assert lengths.size(halves[0] + halves[1]) == upper + lower  # type: ignore[operator]
+    assert RegionLengths([[1, halves[0], whole // 3]]).size(whole) is None  # the twin
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_both_parts_of_a_doubled_length_say_it(order: tuple[int, int]) -> None:
+    parts = [h * 2 // 3, h * 2 - h * 2 // 3]
+    lengths = RegionLengths([[1, *(parts[i] for i in order)]])
+    first, second = (lengths.size(part) for part in parts)
+    assert lengths.size(parts[0] + parts[1]) == first + second  # type: ignore[operator]
+
+
 def test_a_length_that_follows_from_no_others_is_a_symbol() -> None:
     # the twin: what is left of an image without the rows that are kept says nothing of either
     lengths = RegionLengths([[IMAGE - KEPT + 1, 8], [IMAGE * 2 + KEPT, 8]])

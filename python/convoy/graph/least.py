@@ -64,7 +64,7 @@ def settle_least(
 
 def _has_exchange(graph: Graph, symbol: Symbol, symbols: Sequence[Symbol], filled: bool) -> bool:
     """Do the rules hold for a smaller size than the least, where the others are large?"""
-    if symbol.least <= 1 or len(symbols) == 1:
+    if symbol.least < 1 or len(symbols) == 1:
         return False
     before = [other.least for other in symbols]
     for other in symbols:
@@ -76,7 +76,7 @@ def _has_exchange(graph: Graph, symbol: Symbol, symbols: Sequence[Symbol], fille
 
 
 def _raise_along(graph: Graph, made_of: Mapping[Symbol, int], filled: bool) -> None:
-    """The least sizes that one of a network makes of all, if they grow with it; else they stay."""
+    """The least sizes that one of a network makes of all, if they grow with it and are below these."""
     given = {of for size in made_of.values() for of in symbols_of(size)}
     if len(given) != 1 or not all(map(symbols_of, made_of.values())):
         return
@@ -90,9 +90,10 @@ def _raise_along(graph: Graph, made_of: Mapping[Symbol, int], filled: bool) -> N
         _give(made_of, of, middle)
         low, high = (low, middle) if _holds(graph, filled) else (middle, high)
     _give(made_of, of, high)
-    holds = _holds(graph, filled)
+    missed = any(symbol.least < least for symbol, least in zip(made_of, before, strict=True))
+    found = missed and _holds(graph, filled)
     for symbol, least in zip(made_of, before, strict=True):
-        symbol.least = symbol.least if holds else least
+        symbol.least = symbol.least if found else least
         symbol.hint = max(symbol.hint, symbol.least)
 
 

@@ -323,8 +323,9 @@ def _parts(monomial: Monomial, part: Quotient) -> _Parts | None:
 
 
 def _times_alone(terms: Terms, value: Terms) -> int:
-    """How often a value is in a sum, if it is one product."""
-    return terms.get(next(iter(value)), 0) if len(value) == 1 else 0
+    """How often a value is in a sum, if it is one product or the negative of one."""
+    ((monomial, sign),) = value.items() if len(value) == 1 else (((), 0),)
+    return sign * terms.get(monomial, 0) if abs(sign) == 1 else 0
 
 
 def _exchanged(terms: Terms, part: Monomial, found: _Parts, often: int) -> Terms:
@@ -701,6 +702,22 @@ def as_symbol(value: object) -> Symbol | None:
     """The symbol that a size is, if it is nothing but one."""
     atom = _only_atom(value)
     return atom if isinstance(atom, Symbol) else None
+
+
+def whole_of(a: int, b: int) -> int | None:
+    """What two sizes are together, if that is one without the quotients in them, as of two halves."""
+    both = a + b
+    parts = [(m, atom) for m in _terms_of(a) for atom in m if isinstance(atom, Quotient)]
+    made = [both]
+    for monomial, part in parts:
+        found = _parts(monomial, part)
+        if found is not None:
+            made.append(_make(_exchanged(_terms_of(both), monomial, found, _terms_of(a)[monomial])))
+    return next((size for size in made if not all(_has_atom(size, part) for _, part in parts)), None)
+
+
+def _has_atom(size: int, atom: Atom) -> bool:
+    return any(atom in monomial for monomial in _terms_of(size))
 
 
 def whole_factor(value: int) -> int:

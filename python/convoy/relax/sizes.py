@@ -24,6 +24,7 @@ from convoy.graph.sizes import (
     substitute,
     symbols,
     whole_factor,
+    whole_of,
     write,
 )
 
@@ -137,6 +138,8 @@ class RegionLengths:
         """Symbols of the graph, or so often one, by the length they are."""
         self.equal: list[tuple[int, int]] = []
         """Lengths of which no variable follows, and the symbols they are."""
+        self.wholes: list[tuple[int, int]] = []
+        """Lengths of which both parts are known, and what those are together."""
         self.often_none: set[Symbol] = set()
         """Symbols that are 0 at calls whose inputs all have elements."""
         self._rewritten: dict[int, int | None] = {}
@@ -161,11 +164,13 @@ class RegionLengths:
             self.known[shifted.symbol] = shifted.solve(own)
         else:
             # of p and q - p, q is their sum: that is seen where the p in it is written as what it is
-            self.equal.append((self._reduce(part), own))
-        for other, made in self.made.items():
-            both = as_symbol(part + other)
-            if both is not None:  # both halves are known, so the whole
-                self.known[both] = [own + made]
+            self.equal.append((self._reduce(part, self.equal), own))
+        for other, made in self.made.items():  # both halves are known, so the whole
+            whole, sum_of = whole_of(part, other), as_symbol(part + other)
+            if sum_of is not None:
+                self.known[sum_of] = [own + made]
+            elif whole is not None:
+                self.wholes.append((whole, own + made))
         self.made |= {part: own, size: times * own}
         if bounds(size)[0] < 1:
             self.often_none.update(symbols(self.made[size]))
@@ -195,13 +200,15 @@ class RegionLengths:
             return size
         if size in self.made:
             return self.made[size]
-        found = self._reduce(size)
-        return found if self._own.issuperset(symbols(found)) else None
+        # a whole may lie in a part of it, and a part in a whole
+        orders = (self.equal + self.wholes, self.wholes + self.equal)
+        reduced = (self._reduce(size, order) for order in orders)
+        return next((found for found in reduced if self._own.issuperset(symbols(found))), None)
 
-    def _reduce(self, size: int) -> int:
+    def _reduce(self, size: int, equal: Sequence[tuple[int, int]]) -> int:
         """In terms of the graph's symbols, as far as they say it."""
         found, own = self._substitute(size), self._own
-        for length, symbol in self.equal:
+        for length, symbol in equal:
             found = rewrite(found, length, symbol, own)
         return found
 
