@@ -2,7 +2,8 @@
 
 A ``Size`` is a polynomial, with integer coefficients, of symbols and of what divisions, maxima and minima
 make of such.  It stands where else an int does, and arithmetic on it gives Sizes.  Equal polynomials have
-one form, so that ``==`` says: equal at every call.
+one form, and halves of a size are joined, so ``==`` says: equal at every call.  Where it says no, two sums
+of several quotients may be equal yet.
 
 It cannot pass for a number.  An order that does not hold at every call is an ``OpenSizeError`` and no
 guess; so is its use where C or Python need a number.  Who may decide by what is likely asks for its
