@@ -287,9 +287,8 @@ def _join(terms: Terms, monomial: Monomial, part: Quotient) -> Terms | None:
     counts = [terms.get(m, 0) // n for m, n in found.whole.items()]
     certain = min(counts, key=abs) if all(c * counts[0] > 0 for c in counts) else 0
     also = _times_alone(terms, found.other) if len(counts) == 1 else 0
-    often = sorted((-certain, terms[monomial], also))[
-        1
-    ]  # so many of each part are a whole, or the other way
+    # so many of each part are a whole, or the other way
+    often = sorted((-certain, terms[monomial], also))[1]
     return _exchanged(terms, monomial, found, often) if often else None
 
 

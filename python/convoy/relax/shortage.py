@@ -85,8 +85,7 @@ def shortages(binding: relax.Binding, known: Mapping[Any, int]) -> Iterator[Shor
         pixels = axes_of_pixels(binding.value)
         for axis, size in _open_sizes(binding.var.ty):
             least = int(axis in pixels)
-            short = may_be_less(size, 0, 0, known) or (least and may_be_less(size, 1, 1, known))
-            if short:
+            if may_be_less(size, 0, 0, known) or (least and may_be_less(size, 1, 1, known)):
                 yield Shortage(size, least, f"axis {axis} of {_name(binding)}")
 
 

@@ -506,6 +506,44 @@ def test_the_last_of_rows_that_may_be_none_is_one(run_tvm, run_onnx, rng) -> Non
         run_tvm(module, np.ones((1, 3, 4), "float32"))
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a.b", "a_b"),
+        ("n", "late"),
+        ("num_nonzero", "late"),
+        ("part_of_2", "x"),
+        ("", "x_dim1"),
+        ("b", "n_"),
+    ],
+)
+def test_names_of_sizes_are_no_ones_else(names: tuple[str, str], run_onnx) -> None:
+    first, second = names
+    inputs = {"x": (FLOAT, [2, first or None]), "z": (FLOAT, [2, second])}
+    model = build([node("Concat", ["x", "z"], ["y"], axis=1)], inputs, {})
+    run = convoy.load(convoy.compile(model)).run
+    for widths in ((3, 5), (4, 4), (1, 2), (0, 1)):
+        given = [np.arange(2 * width, dtype="float32").reshape(2, width) for width in widths]
+        np.testing.assert_array_equal(run(given)[0], run_onnx(model, *given)[0])
+
+
+def test_a_size_called_as_what_a_run_finds_is_given() -> None:
+    # two inputs say how long it is, and it may be what the convolutions need
+    weights = {"w": np.ones((4, 3, 5, 5), "float32"), "k": np.ones((4, 4, 3, 3), "float32")}
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Conv", ["c", "k"], ["d"], "inner"),
+        node("ReduceMean", ["z"], ["m"], keepdims=1),
+        node("Add", ["d", "m"], ["y"]),
+    ]
+    inputs = {"x": (FLOAT, [1, 3, "late", 9]), "z": (FLOAT, [1, 1, "late", 1])}
+    run = convoy.load(convoy.compile(build(nodes, inputs, weights, 17))).run
+    made = run([np.ones((1, 3, 7, 9), "float32"), np.zeros((1, 1, 7, 1), "float32")])[0]
+    np.testing.assert_allclose(made, np.full((1, 4, 1, 3), 75 * 36))
+    with pytest.raises(ModelError, match=r"late_ - 6, axis 2 of conv2d inner, is less than 1"):
+        run([np.ones((1, 3, 6, 9), "float32"), np.zeros((1, 1, 6, 1), "float32")])
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_last_of_rows_that_a_call_finds(shared: bool, run_onnx) -> None:
     # found and found[-1:], which is of none none; found / found[-1:], where it is one to broadcast

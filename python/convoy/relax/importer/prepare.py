@@ -17,6 +17,7 @@ from convoy.errors import ModelError
 from convoy.onnx_file import Shapes, all_nodes, inner_graphs, names_size
 from convoy.relax.importer.read import UNREGISTERED, Model
 from convoy.relax.importer.resize_tables import BEFORE_11
+from convoy.relax.sizes import FOUND, PARTS
 from convoy.report.decision import Report
 
 OPSET = 13
@@ -54,7 +55,7 @@ def fix_shapes(model: Model, shapes: Shapes | None) -> None:
                 f"expected one of the inputs {', '.join(sorted(names)) or '(none)'}",
                 "correct the name",
             )
-    symbols: dict[str, str] = {}
+    symbols: dict[tuple[str, int], str] = {}
     for value in model.inputs():
         _fix_input(model, value, wanted.get(value.name), symbols)
     del model.graph.value_info[:]
@@ -63,7 +64,10 @@ def fix_shapes(model: Model, shapes: Shapes | None) -> None:
 
 
 def _fix_input(
-    model: Model, value: onnx.ValueInfoProto, wanted: Sequence[int | None] | None, symbols: dict[str, str]
+    model: Model,
+    value: onnx.ValueInfoProto,
+    wanted: Sequence[int | None] | None,
+    symbols: dict[tuple[str, int], str],
 ) -> None:
     node = f"{model.name}: input {value.name}"
     if value.type.optional_type.elem_type.HasField("tensor_type"):
@@ -114,14 +118,20 @@ def settle_size(model: Model, symbol: str, size: int) -> None:
                 dim.dim_value = size
 
 
-def _name_symbol(param: str, tensor: str, axis: int, symbols: dict[str, str]) -> str:
-    if not names_size(param):  # a batch is shared by all inputs, anything else is its own
-        return BATCH if axis == 0 else _identifier(f"{tensor}_dim{axis}")
-    if param not in symbols:
-        first_batch = axis == 0 and BATCH not in symbols.values()
-        symbol = BATCH if first_batch else _identifier(param)
-        symbols[param] = f"{symbol}_" if symbol == BATCH and not first_batch else symbol
-    return symbols[param]
+def _name_symbol(param: str, tensor: str, axis: int, symbols: dict[tuple[str, int], str]) -> str:
+    """A name for an open size, unlike those of others and those that this package gives."""
+    named = names_size(param)  # a batch without a name is shared by all inputs, anything else is its own
+    if not named and axis == 0:
+        return BATCH
+    key = (param, 0) if named else (tensor, axis)
+    if key not in symbols:
+        first_batch = named and axis == 0 and BATCH not in symbols.values()
+        symbol = BATCH if first_batch else _identifier(param if named else f"{tensor}_dim{axis}")
+        taken = {*symbols.values(), *FOUND, *PARTS, *(() if first_batch else (BATCH,))}
+        while symbol in taken:
+            symbol += "_"
+        symbols[key] = symbol
+    return symbols[key]
 
 
 def _identifier(text: str) -> str:
