@@ -11,8 +11,8 @@
 /* Between the copied rows: no multiple of a page. */
 #define CV_GEMM_X_ROW (CV_GEMM_DEPTH + CV_LANES)
 #define CV_GEMM_CHAINS 4
-/* Floats ahead of the weights in use: as far as it takes to reach the rate of a plain read loop.  Weights
- * that pass L2 by do not drive others from it into L3. */
+/* Floats ahead of the weights in use: as far as it takes to reach the rate of a plain read loop.  They come
+ * through L2: where a hint that they are read once passes it by, their prefetcher is passed by, too. */
 #define CV_GEMM_AHEAD 2048
 /* The same where a panel comes out of L2, for many rows. */
 #define CV_GEMM_NEXT (8 * CV_GEMM_PANEL)

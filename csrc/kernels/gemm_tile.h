@@ -103,7 +103,7 @@ CV_INLINE void cv_gemm_stream_step(cv_vec *sum, const float *x, const float *w, 
   for (int k = 0; k < cv_gemm_parts(cell) * CV_GEMM_BLOCKS; k++) {
     const int b = k % CV_GEMM_BLOCKS, part = k / CV_GEMM_BLOCKS;
     const cv_vec of = cell == CV_BYTES ? cv_as_float(cv_dot_part(cv_as_int(v), part)) : v;
-    if (asks) cv_prefetch_once(w + CV_GEMM_AHEAD + k * CV_LANES);
+    if (asks) cv_prefetch_l2(w + CV_GEMM_AHEAD + k * CV_LANES);
     sum[b] = cv_gemm_product(cell, of, cv_load(w + k * CV_LANES), sum[b]);
   }
 }

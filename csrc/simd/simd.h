@@ -36,7 +36,6 @@
  *   cv_hold(v)                   v, in a register: its load is not repeated as an operand of each use
  *   cv_prefetch(p)               the cache line of p, into L1
  *   cv_prefetch_l2(p)            the same, into L2 only
- *   cv_prefetch_once(p)          the same, read once: into no other cache, where the machine can
  *   cv_prefetch_store(p)         the same, about to be written
  *
  *   Bytes meet weights by cells of 32 bits: four channels of a pixel against four weights of each lane.
@@ -155,7 +154,6 @@ CV_INLINE cv_int cv_dot_cell(const float *p, const int part) {
 
 CV_INLINE void cv_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 CV_INLINE void cv_prefetch_l2(const void *p) { __builtin_prefetch(p, 0, 2); }
-CV_INLINE void cv_prefetch_once(const void *p) { __builtin_prefetch(p, 0, 0); }
 CV_INLINE void cv_prefetch_store(const void *p) { __builtin_prefetch(p, 1, 3); }
 
 #endif
