@@ -290,9 +290,24 @@ def test_resize_to_the_sizes_of_another(
     inputs = {"x": (FLOAT, ["n", 2, "h", "w"]), "z": (FLOAT, ["n", 2, "hh", "ww"])}
     model = build(nodes, inputs, {})
     module = load(model)
-    for small, large in (((1, 2, 3, 5), (1, 2, 7, 11)), ((2, 2, 8, 6), (2, 2, 4, 9))):
+    shapes = ((1, 2, 3, 5), (1, 2, 7, 11)), ((2, 2, 8, 6), (2, 2, 4, 9)), ((1, 2, 14, 14), (1, 2, 32, 2))
+    for small, large in shapes:
         x, z = (rng.standard_normal(s).astype("float32") for s in (small, large))
         np.testing.assert_allclose(run_tvm(module, x, z)[0], run_onnx(model, x, z)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("scaled", "one_op"), [("Mul", True), ("Add", False)])
+def test_nearest_pixels_by_sizes_that_are_multiples_are_one_op(scaled: str, one_op: bool) -> None:
+    nodes = [
+        node("Shape", ["x"], ["from"], start=2),
+        node(scaled, ["from", "two"], ["to"]),
+        node("Shape", ["x"], ["kept"], end=2),
+        node("Concat", ["kept", "to"], ["sizes"], axis=0),
+        node("Resize", ["x", "", "", "sizes"], ["y"], mode="nearest",
+             coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    ]  # fmt: skip
+    model = build(nodes, {"x": (FLOAT, ["n", 2, "h", "w"])}, {"two": np.array([2, 2])})
+    assert ("image.resize2d" in load(model).script()) == one_op
 
 
 def test_open_antialiasing_is_refused_in_one_line() -> None:

@@ -10,35 +10,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from convoy.ops.resize import COORDINATES, ROUNDINGS, bilinear_places, nearest_pixels, tvm_pixels
+from convoy.ops.resize import (
+    COORDINATES,
+    ROUNDINGS,
+    WHOLE_FACTORS,
+    bilinear_places,
+    nearest_pixels,
+    tvm_pixels,
+)
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import expect_least
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.resize_axes import OpenSize, find_axes, find_open_axes
-from convoy.relax.importer.resize_open import resize_open
+from convoy.relax.importer.resize_open import OpenAxis, resize_open
 from convoy.relax.importer.resize_tables import BEFORE_11, NEAREST, Axis, Sampling, Table, make_table
 from convoy.relax.importer.resize_tables import COORDINATES as ONNX_COORDINATES
 from convoy.relax.importer.sizes import is_late
 
 METHODS = {"nearest": "nearest_neighbor", "linear": "linear"}
 OPEN_BY_SIZES = {
-    ("nearest", "asymmetric", "floor"),
     ("linear", "half_pixel"),
     ("linear", "pytorch_half_pixel"),
 }
-"""TVM 0.27 cannot compile the others."""
+"""TVM 0.27 cannot compile the others, or takes other pixels: from 14 to 32, number 16 copies number 7,
+and 6 in ONNX Runtime, whose scale is a float."""
 OPEN_BY_SCALES = {
     *(
         ("nearest", c, f"round_prefer_{r}")
         for c in ("half_pixel", "pytorch_half_pixel")
         for r in ("floor", "ceil")
     ),
+    ("nearest", "asymmetric", "floor"),
     *OPEN_BY_SIZES,
     ("linear", "asymmetric"),
 }
@@ -178,6 +186,11 @@ def _places(table: Table) -> Any:
     return (table.indices * table.weights.astype(np.float64)).sum(0)
 
 
+def _grows_whole(bb: Any, axis: OpenAxis) -> bool:
+    """Is a size so many times the one before, whatever that is?  No float rounds then."""
+    return any(bb.algebra.same(axis.output, axis.size * factor) for factor in WHOLE_FACTORS)
+
+
 def _convert_open(bb: Any, inputs: Any, attrs: dict[str, Any], sampling: Sampling, error: OpenSize) -> Any:
     """By sizes that are known only at run time resize2d is right where the scale is their quotient.
 
@@ -200,7 +213,7 @@ def _convert_open(bb: Any, inputs: Any, attrs: dict[str, Any], sampling: Samplin
     closed = sampling.mode == "nearest" and any(  # TVM 0.27 cannot compile it
         isinstance(axis.output, int) and not isinstance(axis.size, int) for axis in axes
     )
-    by_scales = any(axis.scale is not None for axis in axes)
+    by_scales = any(axis.scale is not None for axis in axes) or all(map(partial(_grows_whole, bb), axes))
     if plain and not closed and tuple(how) in (OPEN_BY_SCALES if by_scales else OPEN_BY_SIZES):
         after = {axis.number: axis.output for axis in axes}
         return _resize2d(x, [after.get(n, d) for n, d in enumerate(x.ty.shape.values)][2:], sampling)
