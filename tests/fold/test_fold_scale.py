@@ -224,6 +224,17 @@ def test_the_last_step_of_a_hard_swish_is_not_taken_into_the_next_weight() -> No
     assert fold(g)[0].ops == ["tanh", "nn.conv2d"]
 
 
+# x * clip(x / 6 + 1/2, 0, 1) * s + t -> conv2d  loses s and t
+def test_a_scale_behind_a_hard_swish_is_taken_into_the_next_weight() -> None:
+    f = Function(x=IMAGE)
+    x = f.add("tanh", "x")
+    line = f.add("add", f.add("divide", x, f.constant(6.0)), f.constant(0.5))
+    y = f.add("multiply", x, f.add("clip", line, min=0.0, max=1.0))
+    scaled = f.add("add", f.add("multiply", y, f.constant(1.5)), f.constant(0.25))
+    conv(f, scaled, padding=(0, 0, 0, 0))
+    assert fold(f)[0].ops[-3:] == ["multiply", "nn.conv2d", "add"]
+
+
 def test_a_function_without_maps_is_the_same() -> None:
     f = Function(x=IMAGE)
     f.add("nn.relu", conv(f, "x"))

@@ -82,6 +82,27 @@ def test_gated_relu6_becomes_hardswish(order: str) -> None:
     assert simplified(b, y) == ["hardswish"]
 
 
+@pytest.mark.parametrize("order", ["gate last", "divided last"])
+def test_hardswish_of_a_line_keeps_the_line(order: str) -> None:
+    # hardswish(2x + 1), whatever the clip is written of  =>  2x + 1, hardswish
+    b = Builder([1, 4, 3, 3])
+    x = affine(b, "x0", 2.0, 1.0)
+    clip = b.add(Unary, b.add(Binary, x, b.constant(3.0), kind="add"), kind="clip", a=0.0, b=6.0)
+    if order == "gate last":
+        y = b.add(Binary, x, b.add(Binary, clip, b.constant(6.0), kind="div"), kind="mul")
+    else:
+        y = b.add(Binary, b.add(Binary, x, clip, kind="mul"), b.constant(6.0), kind="div")
+    assert simplified(b, y)[-1] == "hardswish"
+    assert not {"hardsigmoid", "clip"} & set(simplified(b, y))
+
+
+def test_gate_of_another_line_stays() -> None:
+    # (2x + 1) · hardsigmoid(x)  =>  unchanged
+    b = Builder([1, 4, 3, 3])
+    gate = b.add(Unary, "x0", kind="hardsigmoid", a=1 / 6, b=0.5)
+    assert "hardswish" not in simplified(b, b.add(Binary, affine(b, "x0", 2.0, 1.0), gate, kind="mul"))
+
+
 def test_gate_of_another_tensor_stays() -> None:
     # z · hardsigmoid(x)  =>  unchanged
     b = Builder([1, 4, 3, 3], [1, 4, 3, 3])

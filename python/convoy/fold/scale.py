@@ -249,8 +249,13 @@ class FoldScales:
         return True
 
     def _hard_activation(self, pending: Pending) -> str:
-        """x · clip(x + 3, 0, 6) / 6 stays in one piece: it is one activation, not a scale."""
-        if pending.affine.axis is not None or not isinstance(pending.base, Leaf):
+        """x · clip(x + 3, 0, 6) / 6 stays in one piece: it is one activation, not a scale.
+
+        With the sixth inside, x · clip(x / 6 + 1/2, 0, 1), a scale behind it is one.
+        """
+        if pending.affine.axis is not None or not isinstance(pending.base, Leaf) or not pending.mapped:
+            return ""
+        if not np.allclose(pending.mapped[0].affine.scale, 1 / 6, rtol=1e-4):
             return ""
         product = self.definitions.get(pending.base_var)
         if product is None or product.name != "multiply":

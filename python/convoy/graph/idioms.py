@@ -27,6 +27,7 @@ from convoy.graph.polynomial import (
     equals,
     find_atoms,
     look_inside,
+    read_line,
     read_polynomial,
 )
 
@@ -87,10 +88,15 @@ def find_activation(expr: Expr, at: Arithmetic) -> Activation | None:
     return None
 
 
-def find_line(expr: Expr, at: Arithmetic) -> Activation | None:
+def find_line(expr: Expr, at: Arithmetic, *, merged: bool = False) -> Activation | None:
     """min(max(a·x + b, 0), 1), and x times that, of any line; only one slope of the latter is a hardswish.
 
     A clip to [0, 1] without a line in it is only a clip.
+
+    Parameters
+    ----------
+    merged : bool
+        x may be a line itself, and the one in the clip merged with it: x is not in the clip then.
     """
     for clip in look_inside(expr, at, depth=3):
         line_and_bounds = at.clip(clip)
@@ -98,16 +104,29 @@ def find_line(expr: Expr, at: Arithmetic) -> Activation | None:
             continue
         inside, _, high = line_and_bounds
         for x in find_atoms(inside, at):
-            line = read_polynomial(inside, [x], at)
-            if line is None or not set(line) <= {(0,), (1,)} or not line.get((1,)) or line == {(1,): 1.0}:
+            line = read_line(inside, x, at)
+            if line is None or line == (1.0, 0.0):
                 continue
-            whole = read_polynomial(expr, [x, clip], at) or {}
-            ((term, scale),) = whole.items() if len(whole) == 1 else (((), 0.0),)
-            if term in ((0, 1), (1, 1)) and abs(high * scale - 1.0) < 1e-6:
-                a, b = line[(1,)] * scale, line.get((0,), 0.0) * scale
+            for y, slope, shift in _lines_of(x, expr, at) if merged else [(x, 1.0, 0.0)]:
+                whole = read_polynomial(expr, [y, clip], at) or {}
+                ((term, scale),) = whole.items() if len(whole) == 1 else (((), 0.0),)
+                if term not in ((0, 1), (1, 1)) or abs(high * scale - 1.0) >= 1e-6:
+                    continue
+                a = line[0] / slope
+                b = (line[1] - a * shift) * scale
                 gated = term == (1, 1)
-                return Activation("hardswish" if gated else "hardsigmoid", x, a, b, clip, gated)
+                return Activation("hardswish" if gated else "hardsigmoid", y, a * scale, b, clip, gated)
     return None
+
+
+def _lines_of(x: Expr, expr: Expr, at: Arithmetic) -> list[tuple[Expr, float, float]]:
+    """x and the lines of it that are in ``expr``, each with its a and b of a·x + b."""
+    lines = [(x, 1.0, 0.0)]
+    for y in look_inside(expr, at, depth=3):
+        line = None if at.same(y, x) else read_line(y, x, at)
+        if line is not None:
+            lines.append((y, *line))
+    return lines
 
 
 def is_hardswish(found: Activation) -> bool:

@@ -74,6 +74,14 @@ def read_polynomial(expr: Expr, atoms: list[Expr], at: Arithmetic, depth: int = 
     return _power(left, right[zero], zero)
 
 
+def read_line(expr: Expr, x: Expr, at: Arithmetic) -> tuple[float, float] | None:
+    """a and b where ``expr`` is a·x + b, and a is not 0."""
+    line = read_polynomial(expr, [x], at)
+    if line is None or not set(line) <= {(0,), (1,)} or not line.get((1,)):
+        return None
+    return line[(1,)], line.get((0,), 0.0)
+
+
 def equals(polynomial: Polynomial | None, expected: Polynomial) -> bool:
     """Same terms, coefficients alike to 1e-4 (exporters round them to a few digits)."""
     if polynomial is None:

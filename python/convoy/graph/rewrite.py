@@ -36,6 +36,7 @@ from convoy.graph.ops import (
     Transpose,
     Unary,
 )
+from convoy.graph.polynomial import read_line
 from convoy.graph.quantised import (
     drop_requantize,
     move_bytes,
@@ -140,14 +141,21 @@ def raise_activation(node: Node, graph: Graph) -> Node | None:
 
 
 def raise_gated_hardsigmoid(node: Node, graph: Graph) -> Node | None:
-    """x · hardsigmoid(x; 1/6, 1/2)  =>  hardswish(x), where the hardsigmoid is one node already."""
+    """x · hardsigmoid(x; 1/6, 1/2)  =>  hardswish(x), where the hardsigmoid is one node already.
+
+    Where x is a line, the hardsigmoid may be of what that is of.
+    """
     if not isinstance(node, Binary) or node.kind != "mul":
         return None
     for x, gate_name in (node.inputs, node.inputs[::-1]):
         gate = graph.producer.get(gate_name)
-        if not isinstance(gate, Unary) or (gate.kind, gate.inputs) != ("hardsigmoid", (x,)):
+        if not isinstance(gate, Unary) or gate.kind != "hardsigmoid":
             continue
-        if np.allclose((gate.a, gate.b), (1 / 6, 1 / 2), rtol=1e-6):
+        line = read_line(x, gate.inputs[0], _Arithmetic(graph))
+        if line is None or graph.shape(x) != graph.shape(node.output):
+            continue
+        a = gate.a / line[0]
+        if np.allclose((a, gate.b - a * line[1]), (1 / 6, 1 / 2), rtol=0, atol=1e-6):
             return Unary(inputs=(x,), output=node.output, origin=node.origin, kind="hardswish")
     return None
 

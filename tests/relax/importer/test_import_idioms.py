@@ -216,6 +216,23 @@ def test_hardswish_in_all_orders() -> None:
     raises(lambda x: R.multiply(x, R.divide(relu6_gate(x), const(6))), expected)
 
 
+@pytest.mark.parametrize(("scale", "shift"), [(2.0, 1.0), (-0.5, 3.0), (3.0, 0.0), (1.0, 4.0)])
+def test_hardswish_of_a_line_is_of_its_result(scale: float, shift: float) -> None:
+    # y = s·x + t, y·clip(y/6 + 1/2, 0, 1)  =>  the same, and no clip of x
+    def line(x: relax.Expr) -> relax.Expr:
+        return R.add(R.multiply(x, const(scale)), const(shift))
+
+    def written(x: relax.Expr) -> relax.Expr:
+        y = line(x)
+        return R.multiply(y, R.clip(R.add(R.divide(y, const(6)), const(0.5)), 0, 1))
+
+    def expected(x: relax.Expr) -> relax.Expr:
+        y = line(x)
+        return R.multiply(y, gate(y, 1 / 6, 0.5))
+
+    raises(written, expected)
+
+
 def test_hardsigmoid_stays_as_it_is() -> None:
     stays(lambda x: gate(x, 0.25, 0.5))
 

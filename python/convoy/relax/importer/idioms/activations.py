@@ -8,7 +8,7 @@ from typing import Any
 import tvm_ffi
 from tvm import relax
 
-from convoy.graph.idioms import find_activation, find_line
+from convoy.graph.idioms import Activation, find_activation, find_line, is_hardswish
 from convoy.relax.importer.idioms.definitions import Definitions, op_name
 
 INFINITY = math.inf
@@ -68,10 +68,11 @@ def raise_hardsigmoid(call: Any, defined: Definitions) -> Any:
     With a second factor x it is HardSwish: x·clip(x + 3, 0, 6)/6  =>  x·clip(x/6 + 1/2, 0, 1).
     Already in that form it is left alone.
     """
-    found = find_line(call, defined)
-    if found is None or not _same_type(found.x, call) or _is_canonical(defined.value(found.curve), defined):
+    found = find_line(call, defined, merged=True)
+    if found is None or not _same_type(found.x, call) or _is_canonical(found, defined):
         return None
-    gate = relax.op.clip(_line(found.x, found.a, found.b), 0, 1)
+    a, b = (1 / 6, 1 / 2) if is_hardswish(found) else (found.a, found.b)  # merged with a line, and rounded
+    gate = relax.op.clip(_line(found.x, a, b), 0, 1)
     return relax.op.multiply(found.x, gate) if found.gated else gate
 
 
@@ -85,12 +86,14 @@ def _line(x: Any, a: float, b: float) -> Any:
     return relax.op.add(relax.op.multiply(x, relax.const(a, dtype)), relax.const(b, dtype))
 
 
-def _is_canonical(clip: Any, defined: Definitions) -> bool:
+def _is_canonical(found: Activation, defined: Definitions) -> bool:
     """clip(add(multiply(x, a), b), 0, 1): tensors first, numbers second."""
+    clip = defined.value(found.curve)
     add = defined.call(clip.args[0], "add")
     multiply = defined.call(add.args[0], "multiply") if add is not None else None
     return (
         multiply is not None
+        and defined.same(multiply.args[0], found.x)
         and defined.scalar(clip.args[2]) == 1.0
         and defined.scalar(add.args[1]) is not None
         and defined.scalar(multiply.args[1]) is not None
