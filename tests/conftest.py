@@ -13,7 +13,9 @@ os.environ.setdefault("CONVOY_PROBE", "0")
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
+import numpy as np
 import onnx
 import pytest
 
@@ -76,6 +78,15 @@ def small_regions_have_a_team(request: pytest.FixtureRequest, monkeypatch: pytes
     quicker on one: what several threads compute is seen on small tensors."""
     if request.path.relative_to(_TESTS).parts[0] in SHARED:
         monkeypatch.setattr(planner, "images_worth_a_team", lambda *_: 0)
+
+
+@pytest.fixture(autouse=True)
+def numbers_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module's random numbers begin anew for each test: which ran before it in its process is chance."""
+    seed = crc32(request.node.name.encode())
+    for name, value in list(vars(request.module).items()):
+        if isinstance(value, np.random.Generator):
+            monkeypatch.setattr(request.module, name, np.random.default_rng(seed))
 
 
 @pytest.fixture(autouse=True)
