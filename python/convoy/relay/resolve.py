@@ -86,7 +86,8 @@ class Resolver:
             return self._function(node, scope)
         if isinstance(node, relay.Let):
             value, body = scope.new[node.value], scope.new[node.body]
-            if node.var not in scope.kept and isinstance(value, relay.Function | relay.Tuple):
+            unread = node.var not in scope.kept
+            if unread and (isinstance(value, relay.Function | relay.Tuple) or self._passes_on(value)):
                 return body
             return relay.Let(self._new(node.var, scope), value, body, node.span)
         if isinstance(node, OPAQUE):

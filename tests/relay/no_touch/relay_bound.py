@@ -107,6 +107,9 @@ def forms(*, all_of_them: bool, module: tvm.IRModule) -> dict[str, Form]:
         **PLAIN,
         "branch": lambda f, x: choose(x, f(x), relay.tanh(x)),
         "chosen": lambda f, x: relay.Call(choose(x, f, inside(relay.tanh)), [x]),
+        "let of a chosen one": lambda f, x: let(
+            choose(x, f, inside(relay.tanh)), lambda v: relay.Call(v, [relay.Call(v, [x])])
+        ),
         "recursive": recursive,
         "match": match(module),
         "given to a global function": through_global(module),
