@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 
 from tvm import ir, relay
-from tvm.ir import GlobalVar, IRModule
+from tvm.ir import BaseFunc, GlobalVar, IRModule
 from tvm.tir import IntImm
 
 from convoy.errors import ModelError
@@ -93,7 +93,10 @@ class _Places:
         self._free = {function: var for var, function in external.items()}
         """The names that functions have already, for their first calls."""
         self._taken = {str(var.name_hint) for var in module.get_global_vars()}
-        self._symbols = Symbols({_symbol(function, var): function for var, function in external.items()})
+        own = {_symbol(function, var): function for var, function in external.items()}
+        # TVM calls what a codegen made by a variable named like the symbol
+        self._symbols = Symbols(own | {str(var.name_hint): one for var, one in functions_of(module)})
+        self._wanted = _symbols_in(module)
         self._complete: dict[relay.Function, relay.Function] = {}
 
     def lift(self, function: relay.Function) -> relay.Function:
@@ -118,11 +121,19 @@ class _Places:
         if var is None:
             if any(complete.same_as(there) for there in self.functions.values()):
                 complete = with_new_vars(complete)  # TVM's Inline writes all of them into one function
-            names = numbered(attribute(complete, "global_symbol"))
-            var = GlobalVar(next(name for name in names if name not in self._taken))
+            var = GlobalVar(self._free_name(complete))
             self._taken.add(str(var.name_hint))
         self.functions[var] = complete
         return var
+
+    def _free_name(self, function: relay.Function) -> str:
+        """A name for one more place of this function: its symbol, or what is the symbol of none."""
+        symbol = attribute(function, "global_symbol")
+        for name in numbered(symbol):
+            free = name not in self._wanted and self._symbols.gives(name, function)
+            if name not in self._taken and (name == symbol or free):
+                break
+        return name
 
     def _completed(self, function: relay.Function, wanted: str) -> relay.Function:
         """``function`` with all that TVM asks of it, and a symbol that no other function has."""
@@ -145,12 +156,17 @@ class Symbols:
 
     Parameters
     ----------
-    taken : Mapping[str, relay.Function] | None
+    taken : Mapping[str, BaseFunc] | None
         Functions that keep their names.
     """
 
-    def __init__(self, taken: Mapping[str, relay.Function] | None = None) -> None:
+    def __init__(self, taken: Mapping[str, BaseFunc] | None = None) -> None:
         self._functions = dict(taken or {})
+
+    def gives(self, symbol: str, function: relay.Function) -> bool:
+        """Does this name stand for ``function`` from now on, or an equal one?"""
+        other = self._functions.setdefault(symbol, function)
+        return bool(other == function or ir.structural_equal(other, function))
 
     def named(self, function: relay.Function, wanted: str = "") -> relay.Function:
         """``function`` with a name of its own: the one it has, the one wanted, or one that is free.
@@ -158,13 +174,24 @@ class Symbols:
         TVM calls the network ``main``.
         """
         for symbol in numbered(wanted or attribute(function, "global_symbol")):
-            if symbol == "main":
-                continue
-            other = self._functions.setdefault(symbol, function)
-            if other == function or ir.structural_equal(other, function):
+            if symbol != "main" and self.gives(symbol, function):
                 break
         has = attribute(function, "global_symbol") == symbol
         return function if has else function.with_attr("global_symbol", symbol)
+
+
+def _symbols_in(module: IRModule) -> set[str]:
+    """The names by which codegens know the functions of this module, wherever they are written."""
+    found: set[str] = set()
+
+    def note(node: relay.Expr) -> None:
+        if is_external(node):
+            found.add(attribute(node, "global_symbol"))
+
+    for _, function in functions_of(module):
+        if isinstance(function, relay.Function):
+            relay.analysis.post_order_visit(function, note)
+    return found
 
 
 def _symbol(function: relay.Function, var: GlobalVar | None) -> str:
