@@ -81,7 +81,13 @@ def let_function(x: relay.Expr) -> relay.Expr:
     return relay.Let(f, relay.Function([y], relay.tanh(y)), relay.Call(f, [marked(x)]))
 
 
+def closure(x: relay.Expr) -> relay.Expr:
+    y = relay.Var("y", TYPE)
+    return relay.Function([y], relay.tanh(y), TYPE)(marked(x))
+
+
 BEYOND = {
+    "a function that is called where it is written; compile it with relay.vm.compile$": closure,
     "a function that a let binds; compile it with relay.vm.compile$": let_function,
     "a branch; compile it with relay.vm.compile$": branch,
     "a function that calls itself; compile it with relay.vm.compile$": loop,

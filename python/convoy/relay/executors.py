@@ -105,6 +105,8 @@ def _what_is_no_dataflow(node: relay.Expr) -> str:
         return "a function that calls itself" if _calls_itself(node) else "a function that a let binds"
     if _calls_function(node) and any(isinstance(p.type_annotation, ir.FuncType) for p in node.op.params):
         return "a function that takes another"
+    if _calls_function(node) and is_open(node.op):
+        return "a function that is called where it is written"
     if isinstance(node, relay.Call) and isinstance(node.op, relay.TupleGetItem):
         return "a function in a tuple"
     return "a match or a reference" if isinstance(node, OPAQUE) else ""

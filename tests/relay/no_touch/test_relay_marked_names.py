@@ -110,6 +110,8 @@ def test_the_name_of_one_is_the_symbol_of_another(
 
 def test_symbols_stay_that_no_other_function_has() -> None:
     x = relay.Var("x", ROW)
-    cut = partition_for_convoy(tvm.IRModule.from_expr(relay.Function([x], with_a_number(x, tvm.IRModule()))))
+    cut = partition_for_convoy(
+        tvm.IRModule.from_expr(relay.Function([x], with_a_number(x, tvm.IRModule())))
+    )
     symbols = [attribute(function, "global_symbol") for _, function in cut.functions.items()]
     assert sorted(symbols) == ["", "f", "f", "f_1"]
