@@ -28,6 +28,7 @@ from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
 from convoy.relax.beyond import explain
 from convoy.relax.blocks import end_blocks_at_sizes, end_called_blocks_at_sizes, reads_sizes_early
+from convoy.relax.branches import PLANS_MEMORY, can_plan_memory
 from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.dataflow import is_constant
 from convoy.relax.describe import describe, embed, has_team, read_signature
@@ -270,8 +271,9 @@ def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
     """TVM's own passes for ``target``.
 
     One of them, which makes views of copies, cannot run with some open sizes: the copies stay copies then.
-    Another, which fuses, may put what reads sizes in front of what finds them: then it gets blocks that end
-    there.  Neither is tried in vain, since TVM warns on stderr of what an error leaves behind.
+    One that plans memory is left out where branches make tensors: the process would end.  Another, which
+    fuses, may put what reads sizes in front of what finds them: then it gets blocks that end there.
+    Neither is tried in vain, since TVM warns on stderr of what an error leaves behind.
 
     Raises
     ------
@@ -286,7 +288,9 @@ def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
             if reads_sizes_early(fused):
                 fused = fuse(end_blocks_at_sizes()(module))
             fused = make_empty()(fused)
-            with nullcontext() if can_tell_views(fused) else _like_the_callers([MAKES_VIEWS]):
+            fits = {MAKES_VIEWS: can_tell_views, PLANS_MEMORY: can_plan_memory}
+            unfit = [name for name, fit in fits.items() if not fit(fused)]
+            with _like_the_callers(unfit) if unfit else nullcontext():
                 return finish(fused)
     except (tvm.error.InternalError, AssertionError) as error:
         if found := explain(error, module):
