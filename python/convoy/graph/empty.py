@@ -71,7 +71,7 @@ def _stands_nothing(node: Node, axis: int) -> bool:
 
 
 def _is_put_beside(name: str, axis: int, graph: Graph) -> bool:
-    """Whether a tensor is only put beside others along an axis.
+    """Whether a tensor is only put beside others along an axis, or leaves the region as it came.
 
     A model of language begins with nothing in its cache.  The same holds for what was put together of such,
     and for what is cut from a cache of keys and values or moved to another place in between.
@@ -81,9 +81,10 @@ def _is_put_beside(name: str, axis: int, graph: Graph) -> bool:
 
 def _ends_beside(name: str, axis: int, graph: Graph) -> bool:
     consumers = graph.consumers[name]
+    leaves = name in graph.outputs and not isinstance(graph.producer.get(name), Concat)
     return (
-        bool(consumers)
-        and name not in graph.outputs
+        bool(consumers or leaves)
+        and (leaves or name not in graph.outputs)
         and all(
             node.axis == axis
             if isinstance(node, Concat)

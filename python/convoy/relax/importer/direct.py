@@ -17,6 +17,7 @@ from tvm import relax, te, tirx
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.axes import convert_squeeze, convert_unsqueeze
 from convoy.relax.importer.casts import convert_cast, convert_cast_like
+from convoy.relax.importer.computed_weights import convert_computed_weight
 from convoy.relax.importer.corrected import (
     FLOATS,
     convert_bit_shift,
@@ -264,6 +265,12 @@ def first_where_none(arg: Callable[..., Any]) -> Converter:
     return convert
 
 
+def convert_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
+    """Conv: forms whose kernels want another."""
+    made = convert_open_depth(bb, inputs, attrs)
+    return convert_computed_weight(bb, inputs, attrs) if made is None else made
+
+
 def _scalar(expr: Any) -> float | None:
     if not is_constant(expr):
         return None
@@ -283,7 +290,7 @@ DIRECT: dict[str, Converter] = {
     "Clip": convert_clip,
     "Col2Im": convert_col2im,
     "ConstantOfShape": convert_constant_of_shape,
-    "Conv": convert_open_depth,
+    "Conv": convert_conv,
     "CumProd": convert_cumulative_product,
     "DeformConv": convert_deform_conv,
     "Dropout": convert_dropout,
