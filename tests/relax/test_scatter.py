@@ -63,6 +63,24 @@ def test_elements_go_where_indices_of_fewer_rows_say(form: str, shape: tuple[int
         np.testing.assert_allclose(ours, wanted, rtol=1e-5, err_msg=node.output[0])
 
 
+@pytest.mark.parametrize("how", ["max", "min"])
+def test_extremes_are_scattered_before_opset_18_too(how: str) -> None:
+    # as PyTorch writes them into files of opset 16; ONNX Runtime computes them
+    nodes = [
+        helper.make_node("ScatterElements", ["x", "i", "u"], ["elements"], reduction=how),
+        helper.make_node("ScatterND", ["x", "rows", "u"], ["y"], reduction=how),
+    ]
+    random = np.random.default_rng(0)
+    x, u = (random.standard_normal(s).astype(np.float32) for s in ((5, 4), (3, 4)))
+    inputs = {"x": (TensorProto.FLOAT, [5, 4]), "u": (TensorProto.FLOAT, [3, 4])}
+    places = {"i": random.integers(0, 5, (3, 4)), "rows": random.integers(0, 5, (3, 1))}
+    model = scatter(nodes, inputs, places)
+    model.opset_import[0].version = 16
+    found = Runner(convoy.compile(model, "portable")).run([x, u])
+    for ours, wanted in zip(found, run_onnx(model, x, u), strict=True):
+        np.testing.assert_array_equal(ours, wanted)
+
+
 def test_no_element_changes_nothing() -> None:
     # indices that are no rows, a constant: TVM divided by how many there are as it compiled
     node = helper.make_node("ScatterElements", ["x", "i", "u"], ["y"])

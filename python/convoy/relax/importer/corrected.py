@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 from tvm import relax, te, tirx
-from tvm.relax.frontend.onnx.onnx_frontend import ScatterND
+from tvm.relax.frontend.onnx.onnx_frontend import ScatterElements, ScatterND
 
 from convoy.relax.dataflow import dims, is_constant, read_array
 from convoy.relax.importer.assign import assign_rows
@@ -214,22 +214,27 @@ def convert_dynamic_quantize(bb: relax.BlockBuilder, inputs: list[Any], attrs: d
     return relax.Tuple([made, scale, place])
 
 
+def convert_scatter_elements(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """As in opset 18, whatever the file says: PyTorch writes maxima into files of opset 16, too."""
+    return ScatterElements._impl_v18(bb, inputs, attrs, {})
+
+
 def convert_scatter(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Rows with a size that is an expression: TVM takes no two for equal (0.27), so they get symbols.
 
     That the sizes are equal is certain, or checked, by now.  What is assigned to rows one after the other
-    lies between those before and behind.
+    lies between those before and behind.  All is as in opset 18, as in ``convert_scatter_elements``.
     """
     assigned = assign_rows(bb, inputs, attrs)
     if assigned is not None:
         return assigned
     data, places, updates = (bb.algebra.sizes(x) for x in inputs[:3])
     if data is None or places is None or updates is None or not isinstance(places[-1], int):
-        return None
+        return ScatterND._impl_v18(bb, inputs, attrs, {})
     each, count = places[-1], len(updates) - len(data) + places[-1]
     rest = data[each:]
     if all(isinstance(size, int | tirx.Var) for size in rest):
-        return None
+        return ScatterND._impl_v18(bb, inputs, attrs, {})
     rest = name_sizes(bb, rest)
     for i, sizes in ((0, [*data[:each], *rest]), (2, [*updates[:count], *rest])):
         inputs[i] = bb.emit(relax.op.reshape(inputs[i], relax.ShapeExpr(sizes)))

@@ -31,6 +31,7 @@ from convoy.relax.importer.corrected import (
     convert_mod,
     convert_roi_align,
     convert_scatter,
+    convert_scatter_elements,
     convert_sign,
 )
 from convoy.relax.importer.counts import (
@@ -322,6 +323,7 @@ DIRECT: dict[str, Converter] = {
     "Resize": convert_resize,
     "ReverseSequence": convert_reverse,
     "RoiAlign": convert_roi_align,
+    "ScatterElements": convert_scatter_elements,
     "ScatterND": convert_scatter,
     "Sign": convert_sign,
     "Slice": convert_slice,
