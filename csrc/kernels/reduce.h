@@ -21,6 +21,11 @@ typedef enum { CV_MEAN, CV_SUM, CV_MAX, CV_MIN } cv_reduction;
 
 #define CV_REDUCE_CHAINS 4
 #define CV_REDUCE_RUN 64
+/* Elements of a row, at most, of which CV_LANES rows are reduced together: to reduce the lanes of a vector
+ * takes many steps, of a sum fewer. */
+CV_INLINE int cv_reduce_short(cv_reduction kind) {
+  return (kind == CV_MAX || kind == CV_MIN ? 4 : 2) * CV_LANES;
+}
 
 CV_INLINE float cv_reduce_start(cv_reduction kind) {
   return kind == CV_MAX ? -INFINITY : kind == CV_MIN ? INFINITY : 0.0f;
@@ -136,6 +141,26 @@ CV_INLINE float cv_reduce_row(cv_reduction kind, const float *x, ptrdiff_t count
   return cv_reduce_lanes(kind, cv_reduce_step(kind, total, tail));
 }
 
+/* CV_LANES neighbouring rows of `count` floats, each in its lane. */
+CV_INLINE cv_vec cv_reduce_short_rows(cv_reduction kind, const float *x, ptrdiff_t count) {
+  const float start = cv_reduce_start(kind);
+  cv_vec total = cv_set1(start);
+  for (ptrdiff_t i = 0; i < count; i += CV_LANES) {
+    const int some = count - i < CV_LANES ? (int)(count - i) : CV_LANES;
+    cv_vec v[CV_LANES];
+    CV_UNROLL
+    for (int row = 0; row < CV_LANES; row++) v[row] = cv_load_n_or(x + row * count + i, some, start);
+    cv_transpose(v);
+    CV_UNROLL
+    for (int half = CV_LANES / 2; half > 0; half /= 2) {
+      CV_UNROLL
+      for (int k = 0; k < half; k++) v[k] = cv_reduce_step(kind, v[k], v[k + half]);
+    }
+    total = cv_reduce_step(kind, total, v[0]);
+  }
+  return total;
+}
+
 /* `lanes` columns of [axis][inner]. */
 CV_INLINE cv_vec cv_reduce_columns(cv_reduction kind, const float *x, ptrdiff_t axis, ptrdiff_t inner,
                                    int lanes) {
@@ -156,7 +181,12 @@ CV_INLINE void cv_reduce_plain_kind(cv_thread thread, cv_reduction kind, float *
   const float divisor = kind == CV_MEAN ? (float)axis : 1.0f;
   if (inner == 1) {
     const cv_range share = cv_share(thread, (int)outer);
-    for (int o = share.begin; o < share.end; o++) y[o] = cv_reduce_row(kind, x + o * axis, axis) / divisor;
+    int o = share.begin;
+    for (; axis <= cv_reduce_short(kind) && o + CV_LANES <= share.end; o += CV_LANES) {
+      const cv_vec rows = cv_reduce_short_rows(kind, x + o * axis, axis);
+      cv_storeu(y + o, cv_div(rows, cv_set1(divisor)));
+    }
+    for (; o < share.end; o++) y[o] = cv_reduce_row(kind, x + o * axis, axis) / divisor;
     return;
   }
   const int pieces = (int)((inner + CV_LANES - 1) / CV_LANES);

@@ -87,6 +87,14 @@ int main(void) {
       check_plain_reduction(2, axes[i], inners[j], 3, INFINITY);
     }
   }
+  /* Many short rows: some together, the rest one by one. */
+  const int rows[] = {1, 2, 8, CV_LANES - 1, CV_LANES, CV_LANES + 3, 2 * CV_LANES, 4 * CV_LANES + 1};
+  for (size_t i = 0; i < 8; i++) {
+    check_plain_reduction(2 * CV_LANES + 3, rows[i], 1, 1, 0);
+    check_plain_reduction(4 * CV_LANES - 1, rows[i], 1, 3, NAN);
+    check_plain_reduction(2 * CV_LANES, rows[i], 1, 1, INFINITY);
+    check_plain_reduction(2 * CV_LANES, rows[i], 1, 1, -INFINITY);
+  }
   check_plain_reduction(1, 100000, 1, 1, 0);
   return check_done();
 }
