@@ -310,13 +310,33 @@ def test_nearest_pixels_by_sizes_that_are_multiples_are_one_op(scaled: str, one_
     assert ("image.resize2d" in load(model).script()) == one_op
 
 
-def test_open_antialiasing_is_refused_in_one_line() -> None:
+@pytest.mark.parametrize(
+    "extra",
+    [{}, {"mode": "cubic"}, {"mode": "cubic", "exclude_outside": 1}],
+    ids=["linear", "cubic", "inside"],
+)
+@pytest.mark.parametrize("by", ["sizes", "scales"])
+def test_antialiasing_of_open_sizes(by: str, extra: dict[str, object], run_tvm, run_onnx, rng) -> None:
+    how = {"mode": "linear", "antialias": 1, "axes": [2, 3], **extra}
+    constants = (
+        {"sizes": np.array([7, 20])} if by == "sizes" else {"scales": np.array([0.4, 1.5], "float32")}
+    )
+    names = ["x", "", "", "sizes"] if by == "sizes" else ["x", "", "scales"]
+    model = build([node("Resize", names, ["y"], **how)], {"x": (FLOAT, ["n", 2, "h", "w"])}, constants)
+    module = load(model)
+    for shape in ((1, 2, 23, 31), (2, 2, 7, 9), (1, 2, 5, 64)):
+        x = rng.standard_normal(shape).astype("float32")
+        x[0, 0, 2, 2] = np.inf  # reaches the pixels that weigh it, and no others
+        np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_pixels_outside_of_open_sizes_are_refused_in_one_line() -> None:
     nodes = [
         node("Shape", ["z"], ["sizes"]),
-        node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", antialias=1),
+        node("Resize", ["x", "", "", "sizes"], ["y"], mode="cubic", exclude_outside=1),
     ]
     inputs = {"x": (FLOAT, [1, 2, "h", "w"]), "z": (FLOAT, [1, 2, "hh", "ww"])}
-    with pytest.raises(ModelError, match=r"Resize.*antialias.*--shape") as raised:
+    with pytest.raises(ModelError, match=r"Resize.*exclude_outside.*--shape") as raised:
         load(build(nodes, inputs, {}))
     assert "\n" not in str(raised.value)
 

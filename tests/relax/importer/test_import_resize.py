@@ -149,7 +149,8 @@ OPEN: dict[str, tuple[Attributes, bool]] = {
     "cubic by 2": ({"scales": [1, 1, 2, 2], "mode": "cubic"}, True),
     "nearest to a size": ({"sizes": [2, 2, 8, 8]}, True),
     "nearest by 0.7": ({"scales": [1, 1, 0.7, 0.7]}, True),
-    "antialiased": ({"scales": [1, 1, 2, 2], "mode": "linear", "antialias": 1}, False),
+    "antialiased": ({"scales": [1, 1, 2, 2], "mode": "linear", "antialias": 1}, True),
+    "cubic inside": ({"scales": [1, 1, 2, 2], "mode": "cubic", "exclude_outside": 1}, False),
 }
 
 

@@ -6,8 +6,9 @@ everything else becomes ``take`` by tables, as in ``resize.py``, that a loop fil
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -46,16 +47,22 @@ def resize_open(bb: Any, x: Any, axes: Sequence[OpenAxis], sampling: Sampling) -
     Raises
     ------
     NodeError
-        For antialiasing, regions, and pixels outside that are left out.
+        For regions, and pixels outside that are left out.
     """
-    if sampling.antialias or sampling.exclude_outside or sampling.coordinates == "tf_crop_and_resize":
-        how = f"{sampling.mode}, {sampling.coordinates}, antialias {int(sampling.antialias)}"
+    if sampling.coordinates == "tf_crop_and_resize" or (
+        sampling.exclude_outside and not sampling.antialias
+    ):
+        how = f"{sampling.mode}, {sampling.coordinates}"
+        how += ", exclude_outside" if sampling.exclude_outside else ""
         raise NodeError(f"expected sizes that are known to resize by {how}, got open ones")
     others = [n for axis in axes for n in (axis.size, axis.output)] if all(map(_may_copy, axes)) else []
     for axis in axes:
         behind = (1,) * (x.ty.ndim - axis.number - 1)
         given = [relax.ShapeExpr([axis.size, axis.output, *others])]
         given += [axis.scale] if isinstance(axis.scale, relax.Expr) else []
+        if sampling.antialias and sampling.mode != "nearest":
+            x = _resize_antialiased(bb, x, axis, sampling, given)
+            continue
         parts = []
         for pixel, weight in _rows(sampling):
             index = bb.emit_te(_index(axis, sampling, pixel), *given)
@@ -66,6 +73,105 @@ def resize_open(bb: Any, x: Any, axes: Sequence[OpenAxis], sampling: Sampling) -
             parts.append(part)
         x = reduce(lambda a, b: bb.emit(relax.op.add(a, b)), parts)
     return x
+
+
+def _resize_antialiased(bb: Any, x: Any, axis: OpenAxis, sampling: Sampling, given: Sequence[Any]) -> Any:
+    """Where an axis shrinks, the kernel is stretched by as much: as many taps as a call's sizes take."""
+    taps, n = _Taps(axis, sampling), axis.number
+    begins, raw = bb.emit_te(taps.begins, *given), bb.emit_te(taps.weights, *given)
+
+    def shares(raw: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, raw.shape[1]))
+        total = te.compute((raw.shape[0],), lambda o: te.sum(raw[o, k], axis=k), name="total")
+        none = tirx.const(0, "float64")
+        whole = te.compute(
+            raw.shape, lambda o, k: raw[o, k] / tirx.Select(total[o] == none, none + 1, total[o])
+        )
+        return te.compute(raw.shape, lambda o, k: whole[o, k].astype(str(x.ty.dtype)), name="shares")
+
+    def pixels(begins: te.Tensor, raw: te.Tensor, sizes: Any) -> te.Tensor:
+        last = sizes[0] - 1
+
+        def at(o: Expr, k: Expr) -> Expr:
+            return tirx.max(tirx.min(begins[o] + k, last), tirx.IntImm("int64", 0))
+
+        return te.compute(raw.shape, at, name="pixels")
+
+    def resize(x: te.Tensor, found: te.Tensor, shares: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, shares.shape[1]))
+        none = tirx.const(0, x.dtype)
+
+        def at(*place: Expr) -> Expr:
+            share, here = shares[place[n], k], (*place[:n], found[place[n], k], *place[n + 1 :])
+            # a tap of nothing would show by 0 · ∞
+            return te.sum(tirx.Select(share == none, none, share * x(*here)), axis=k)
+
+        return te.compute((*x.shape[:n], shares.shape[0], *x.shape[n + 1 :]), at, name="resized")
+
+    found = bb.emit_te(pixels, begins, raw, given[0])
+    return bb.emit_te(resize, x, found, bb.emit_te(shares, raw))
+
+
+@dataclass(frozen=True)
+class _Taps:
+    """The pixels that an antialiased output pixel weighs, as ``resize_tables`` has them."""
+
+    axis: OpenAxis
+    sampling: Sampling
+
+    @property
+    def reach(self) -> int:
+        """Of the kernel, to either side, before it is stretched."""
+        return 1 if self.sampling.mode == "linear" else 2
+
+    def count(self, sizes: Sequence[Expr]) -> Expr:
+        """The most of them."""
+        size, output, scale = sizes[0], sizes[1], self.axis.scale
+        if isinstance(scale, float):
+            return 2 * self.reach * max(math.ceil(1 / scale), 1) + 2
+        if scale is not None:
+            return size + 2
+        shrinks = tirx.max(tirx.floordiv(size + output - 1, output), tirx.IntImm("int64", 1))
+        return 2 * self.reach * shrinks + 2
+
+    def begins(self, sizes: Any, scale: Any = None) -> te.Tensor:
+        return te.compute((sizes[1],), lambda o: self._range(o, sizes, scale)[0], name="begins")
+
+    def weights(self, sizes: Any, scale: Any = None) -> te.Tensor:
+        """Before they are divided by their sum: float64 [output, taps]."""
+
+        def at(o: Expr, k: Expr) -> Expr:
+            begin, end, center, stretch = self._range(o, sizes, scale)
+            pixel, none = begin + k, tirx.const(0, "float64")
+            away = (pixel.astype("float64") - center.astype("float64") + 0.5) / stretch.astype("float64")
+            weight = self._kernel(tirx.abs(away))
+            counts = pixel < end
+            if self.sampling.exclude_outside:
+                counts = tirx.all(counts, pixel >= 0, pixel < sizes[0])
+            return tirx.Select(counts, weight, none)
+
+        return te.compute((sizes[1], self.count(sizes)), at, name="weights")
+
+    def _range(self, o: Expr, sizes: Any, given: Any) -> tuple[Expr, Expr, Expr, Expr]:
+        """Pixels from and to, the centre, and how much the kernel is stretched."""
+        one, half = _single(1), _single(0.5)
+        # between pixels and not clipped, as of cubic
+        center = _place(o, self.axis, replace(self.sampling, mode="cubic"), sizes, given) + half
+        stretch = tirx.max(one / _scale(self.axis, sizes, given), one)
+        support = _single(self.reach) * stretch
+        begin, end = (
+            tirx.floor(side + half).astype("int64") for side in (center - support, center + support)
+        )
+        return begin, end, center, stretch
+
+    def _kernel(self, d: Expr) -> Expr:
+        none = tirx.const(0, "float64")
+        if self.sampling.mode == "linear":
+            return tirx.max(tirx.const(1, "float64") - d, none)
+        a = self.sampling.cubic
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = (((d - 5) * d + 8) * d - 4) * a
+        return tirx.Select(d < 1, near, tirx.Select(d < 2, far, none))
 
 
 def _may_copy(axis: OpenAxis) -> bool:
@@ -103,10 +209,7 @@ def _place(o: Expr, axis: OpenAxis, sampling: Sampling, sizes: Sequence[Expr], g
     size, output, *others = sizes
     x, s, n = (tirx.nearbyint(v.astype("float32")) for v in (o, size, output))
     """Whole already; TVM 0.27 fails to bound a quotient of floats that it sees through."""
-    fixed = n / s if axis.scale is None else axis.scale
-    scale = (
-        given(axis.place) if given is not None else _single(fixed) if isinstance(fixed, float) else fixed
-    )
+    scale = _scale(axis, sizes, given)
     match sampling.coordinates:
         case "asymmetric":
             place = x / scale
@@ -128,6 +231,16 @@ def _place(o: Expr, axis: OpenAxis, sampling: Sampling, sizes: Sequence[Expr], g
     if sampling.mode == "linear":
         return tirx.max(tirx.min(place, s - _single(1)), _single(0))
     return place if sampling.mode == "cubic" else _nearest(place, scale, sampling.rounding)
+
+
+def _scale(axis: OpenAxis, sizes: Sequence[Expr], given: Any) -> Expr:
+    """In float32; ``given`` are those that a run knows."""
+    if given is not None:
+        return given(axis.place)
+    if isinstance(axis.scale, float):
+        return _single(axis.scale)
+    s, n = (tirx.nearbyint(size.astype("float32")) for size in sizes[:2])
+    return n / s if axis.scale is None else axis.scale
 
 
 def _nearest(at: Expr, scale: Expr, rounding: str) -> Expr:
