@@ -87,6 +87,19 @@ RESIZES = {
 }
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_antialiasing_by_scales_that_a_call_is_fed(mode: str, run_onnx, rng) -> None:
+    model = build("Resize", [1, 3, 8, 9], ("scales", FLOAT, [4]), mode=mode, antialias=1)
+    x = rng.standard_normal((1, 3, 8, 9)).astype("float32")
+    right = [(x, np.float32([1, 1, a, b])) for a, b in [(2, 2), (0.7, 1.5), (1, 1), (3, 0.34), (0.2, 0.9)]]
+    compare(model, right, [], run_onnx)
+
+
+def test_antialiasing_by_scales_that_a_call_is_fed_of_open_sizes_is_refused() -> None:
+    with pytest.raises(ModelError, match="antialias, by scales of a call, got open ones"):
+        load(build("Resize", ["n", 3, "h", "w"], ("scales", FLOAT, [4]), mode="linear", antialias=1))
+
+
 @pytest.mark.parametrize("how", RESIZES)
 def test_resize_by_scales_that_a_call_is_fed(how: str, run_onnx, rng) -> None:
     model = build("Resize", ["n", 3, "h", "w"], ("scales", FLOAT, [4]), **RESIZES[how])

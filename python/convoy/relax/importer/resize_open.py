@@ -49,12 +49,14 @@ def resize_open(bb: Any, x: Any, axes: Sequence[OpenAxis], sampling: Sampling) -
     NodeError
         For regions, and pixels outside that are left out.
     """
-    if sampling.coordinates == "tf_crop_and_resize" or (
-        sampling.exclude_outside and not sampling.antialias
-    ):
-        how = f"{sampling.mode}, {sampling.coordinates}"
-        how += ", exclude_outside" if sampling.exclude_outside else ""
-        raise NodeError(f"expected sizes that are known to resize by {how}, got open ones")
+    fed = any(isinstance(axis.scale, relax.Expr) and not isinstance(axis.size, int) for axis in axes)
+    how = [sampling.mode, sampling.coordinates]
+    how += ["exclude_outside"] if sampling.exclude_outside and not sampling.antialias else []
+    how += (
+        ["antialias, by scales of a call"] if sampling.antialias and fed else []
+    )  # TVM 0.27 cannot compile it
+    if sampling.coordinates == "tf_crop_and_resize" or len(how) > 2:
+        raise NodeError(f"expected sizes that are known to resize by {', '.join(how)}, got open ones")
     others = [n for axis in axes for n in (axis.size, axis.output)] if all(map(_may_copy, axes)) else []
     for axis in axes:
         behind = (1,) * (x.ty.ndim - axis.number - 1)
@@ -121,16 +123,14 @@ class _Taps:
 
     @property
     def reach(self) -> int:
-        """Of the kernel, to either side, before it is stretched."""
+        """How far the kernel goes to either side, before it is stretched."""
         return 1 if self.sampling.mode == "linear" else 2
 
     def count(self, sizes: Sequence[Expr]) -> Expr:
-        """The most of them."""
+        """The most of them: a scale is no less than the quotient of the sizes."""
         size, output, scale = sizes[0], sizes[1], self.axis.scale
         if isinstance(scale, float):
             return 2 * self.reach * max(math.ceil(1 / scale), 1) + 2
-        if scale is not None:
-            return size + 2
         shrinks = tirx.max(tirx.floordiv(size + output - 1, output), tirx.IntImm("int64", 1))
         return 2 * self.reach * shrinks + 2
 
