@@ -142,7 +142,7 @@ FOUR_AXES = "(float[n,3,h,4,4,4] x, float[2,3,1,1,1,1] w) => (float[a,b,c,d,e,f]
 WINDOWS = """(float[n,3,h,4,4,4] x) => (float[a,b,c,d,e,f] y) {
     y = MaxPool <kernel_shape = [2, 2, 2, 2]> (x) }"""
 FED_SCALES = """(float[1,3,h,w] x, float[4] s) => (float[a,b,c,d] y) {
-    y = Resize <antialias = 1, mode = "linear"> (x, , s) }"""
+    y = Resize <exclude_outside = 1, mode = "cubic"> (x, , s) }"""
 
 
 @pytest.mark.parametrize("text", [FOUR_AXES, WINDOWS, FED_SCALES])
@@ -157,7 +157,7 @@ def test_sizes_are_not_to_be_fixed_where_that_does_not_help(text: str) -> None:
 def test_sizes_are_to_be_fixed_where_that_helps() -> None:
     scale = "s = Constant <value_floats = [1.0, 1.0, 0.6, 0.6]> ()"
     text = f"""(float[1,3,h,w] x) => (float[a,b,c,d] y) {{ {scale}
-        y = Resize <antialias = 1, mode = "linear"> (x, , s) }}"""
+        y = Resize <exclude_outside = 1, mode = "cubic"> (x, , s) }}"""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
     with pytest.raises(ModelError, match=r"fix the open sizes: --shape x=1x3x\?x\?"):
         load(model)
