@@ -28,7 +28,6 @@ from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
 from convoy.relax.beyond import explain
 from convoy.relax.blocks import end_blocks_at_sizes, end_called_blocks_at_sizes, reads_sizes_early
-from convoy.relax.branches import PLANS_MEMORY, can_plan_memory
 from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.dataflow import is_constant
 from convoy.relax.describe import describe, embed, has_team, read_signature
@@ -42,6 +41,7 @@ from convoy.relax.fold import fold
 from convoy.relax.give_back import give_back_local, give_back_marked
 from convoy.relax.indices import check_indices
 from convoy.relax.lift import lift_marked
+from convoy.relax.memory_plan import PLANS_MEMORY, can_plan_memory
 from convoy.relax.nans import keep_nans
 from convoy.relax.network import describe_calls
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch

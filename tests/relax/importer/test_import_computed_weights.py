@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import convoy
+from convoy.errors import ModelError
 from convoy.report.decision import Report
 
 
@@ -70,3 +71,9 @@ def test_a_weight_that_is_made_of_constants_stays_a_convolution() -> None:
     convoy.compile(model, report=report, options=convoy.Options(strict=True))
     assert [d for d in report.decisions if "conv2d" in d.node]
     assert not [d for d in report.decisions if "matmul" in d.node]
+
+
+def test_a_window_larger_than_a_known_image_is_one_line() -> None:
+    with pytest.raises(ModelError, match="give a larger input") as raised:
+        convoy.compile(_model((2, 3, 7, 7), (1, 3, 4, 4), {}))
+    assert "\n" not in str(raised.value)

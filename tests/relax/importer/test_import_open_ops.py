@@ -330,6 +330,21 @@ def test_antialiasing_of_open_sizes(by: str, extra: dict[str, object], run_tvm, 
         np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-5, atol=1e-6)
 
 
+def test_antialiasing_to_nothing_ends_in_one_line(rng) -> None:
+    # the number of taps is a quotient: the process ended
+    nodes = [
+        node("Shape", ["z"], ["sizes"]),
+        node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", antialias=1, axes=[2, 3]),
+    ]
+    model = build(nodes, {"x": (FLOAT, ["n", 2, "h", "w"]), "z": (FLOAT, ["p", "q"])}, {})
+    runner = convoy.load(convoy.compile(model))
+    x = rng.standard_normal((1, 2, 4, 5)).astype("float32")
+    assert runner.run([x, np.zeros((1, 3), "float32")])[0].shape == (1, 2, 1, 3)
+    with pytest.raises(ModelError, match="let p be at least 1") as raised:
+        runner.run([x, np.zeros((0, 3), "float32")])
+    assert "\n" not in str(raised.value)
+
+
 def test_pixels_outside_of_open_sizes_are_refused_in_one_line() -> None:
     nodes = [
         node("Shape", ["z"], ["sizes"]),

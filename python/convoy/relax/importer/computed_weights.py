@@ -41,7 +41,10 @@ def convert_computed_weight(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, 
     if min(pads) < 0:
         return None
     steps = [attrs.get(name, [1, 1]) for name in ("strides", "dilations")]
-    seen, image = _seen(bb, x, taps[2:], pads, *steps)
+    image = _image(bb, sizes[2:], taps[2:], pads, *steps)
+    if any(isinstance(n, int) and n < 1 for n in image):
+        return None  # no convolution
+    seen = _seen(bb, x, taps[2:], image, pads, *steps)
     if taps[:2] == [groups, 1] and len(seen) <= MOST_TAPS:
         made = _add_up(bb, seen, weight, taps, sizes[0])
     else:
@@ -76,19 +79,16 @@ def _depends_on_input(bb: Any, expr: Any) -> bool:
     return False
 
 
-def _seen(
+def _image(
     bb: Any,
-    x: Any,
+    whole: Sequence[Any],
     window: Sequence[int],
     pads: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
-) -> tuple[list[Any], list[Any]]:
-    """For each tap the pixels it sees, [N, C, rows, columns], and how many rows and columns there are."""
-    algebra, whole = bb.algebra, bb.algebra.sizes(x)[2:]
-    if any(pads):
-        x = bb.emit(relax.op.nn.pad(x, [0, 0, 0, 0, pads[0], pads[2], pads[1], pads[3]], "constant", 0.0))
-    image = []
+) -> list[Any]:
+    """Rows and columns of the result."""
+    algebra, image = bb.algebra, []
     for size, taps, before, after, stride, dilation in zip(
         whole, window, pads[:2], pads[2:], strides, dilations, strict=True
     ):
@@ -97,6 +97,22 @@ def _seen(
             expect_least(bb, [size], lacking)
         reach = algebra.subtract(size, lacking)
         image.append(algebra.add(algebra.round_down(Ratio(reach, stride)), 1))
+    return image
+
+
+def _seen(
+    bb: Any,
+    x: Any,
+    window: Sequence[int],
+    image: Sequence[Any],
+    pads: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> list[Any]:
+    """For each tap the pixels it sees, [N, C, rows, columns]."""
+    algebra = bb.algebra
+    if any(pads):
+        x = bb.emit(relax.op.nn.pad(x, [0, 0, 0, 0, pads[0], pads[2], pads[1], pads[3]], "constant", 0.0))
     seen = []
     for row in range(window[0]):
         for column in range(window[1]):
@@ -109,7 +125,7 @@ def _seen(
                 x, [2, 3], as_bounds(begins), as_bounds(ends), list(strides), assume_inbound=True
             )
             seen.append(bb.emit(cut))
-    return seen, image
+    return seen
 
 
 def _add_up(bb: Any, seen: Sequence[Any], weight: Any, taps: Sequence[int], batch: Any) -> Any:

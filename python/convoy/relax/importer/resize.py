@@ -206,7 +206,8 @@ def _convert_open(bb: Any, inputs: Any, attrs: dict[str, Any], sampling: Samplin
         raise NodeError(f"expected {error} to resize by {', '.join(how)}, got others")
     if not axes:
         return x
-    expect_least(bb, [axis.output for axis in axes if is_late(axis.output)], 1)
+    # what is antialiased is divided by its sizes
+    expect_least(bb, [axis.output for axis in axes if is_late(axis.output) or sampling.antialias], 1)
     expect_least(bb, [axis.size for axis in axes], 1)
     plain = x.ty.ndim == 4 and str(x.ty.dtype) == "float32" and not sampling.antialias
     plain = plain and all(axis.number > 1 and axis.whole for axis in axes)

@@ -47,16 +47,10 @@ def resize_open(bb: Any, x: Any, axes: Sequence[OpenAxis], sampling: Sampling) -
     Raises
     ------
     NodeError
-        For regions, and pixels outside that are left out.
+        For what ``_beyond`` names.
     """
-    fed = any(isinstance(axis.scale, relax.Expr) and not isinstance(axis.size, int) for axis in axes)
-    how = [sampling.mode, sampling.coordinates]
-    how += ["exclude_outside"] if sampling.exclude_outside and not sampling.antialias else []
-    how += (
-        ["antialias, by scales of a call"] if sampling.antialias and fed else []
-    )  # TVM 0.27 cannot compile it
-    if sampling.coordinates == "tf_crop_and_resize" or len(how) > 2:
-        raise NodeError(f"expected sizes that are known to resize by {', '.join(how)}, got open ones")
+    if how := _beyond(axes, sampling):
+        raise NodeError(f"expected sizes that are known to resize by {how}, got open ones")
     others = [n for axis in axes for n in (axis.size, axis.output)] if all(map(_may_copy, axes)) else []
     for axis in axes:
         behind = (1,) * (x.ty.ndim - axis.number - 1)
@@ -75,6 +69,18 @@ def resize_open(bb: Any, x: Any, axes: Sequence[OpenAxis], sampling: Sampling) -
             parts.append(part)
         x = reduce(lambda a, b: bb.emit(relax.op.add(a, b)), parts)
     return x
+
+
+def _beyond(axes: Sequence[OpenAxis], sampling: Sampling) -> str:
+    """The way to resize, where sizes have to be known for it; else nothing."""
+    how = f"{sampling.mode}, {sampling.coordinates}"
+    if sampling.coordinates == "tf_crop_and_resize":
+        return how
+    if not sampling.antialias:
+        return f"{how}, exclude_outside" if sampling.exclude_outside else ""
+    # TVM 0.27 cannot compile the table
+    fed = any(isinstance(axis.scale, relax.Expr) and not isinstance(axis.size, int) for axis in axes)
+    return f"{how}, antialias, by scales of a call" if fed else ""
 
 
 def _resize_antialiased(bb: Any, x: Any, axis: OpenAxis, sampling: Sampling, given: Sequence[Any]) -> Any:
@@ -168,10 +174,7 @@ class _Taps:
         none = tirx.const(0, "float64")
         if self.sampling.mode == "linear":
             return tirx.max(tirx.const(1, "float64") - d, none)
-        a = self.sampling.cubic
-        near = ((a + 2) * d - (a + 3)) * d * d + 1
-        far = (((d - 5) * d + 8) * d - 4) * a
-        return tirx.Select(d < 1, near, tirx.Select(d < 2, far, none))
+        return _cubic(d, self.sampling.cubic)
 
 
 def _may_copy(axis: OpenAxis) -> bool:
@@ -273,11 +276,20 @@ def _rows(sampling: Sampling) -> list[Row]:
 def _cubic_row(tap: int, a: float) -> Row:
     def weight(at: Expr) -> Expr:
         d = tirx.abs(at - tirx.floor(at) - _single(tap))
-        near = (_single(a + 2) * d - _single(a + 3)) * d * d + _single(1)
-        far = (((d - _single(5)) * d + _single(8)) * d - _single(4)) * _single(a)
-        return tirx.Select(d <= _single(1), near, tirx.Select(d < _single(2), far, _single(0)))
+        return _cubic(d, a)
 
     return lambda at: tirx.floor(at) + _single(tap), weight
+
+
+def _cubic(d: Expr, a: float) -> Expr:
+    """Keys' kernel at a distance: 1 at 0, nothing from 2 on; in the type of the distance."""
+
+    def number(value: float) -> Expr:
+        return tirx.const(value, d.ty.dtype)
+
+    near = (number(a + 2) * d - number(a + 3)) * d * d + number(1)
+    far = (((d - number(5)) * d + number(8)) * d - number(4)) * number(a)
+    return tirx.Select(d <= number(1), near, tirx.Select(d < number(2), far, number(0)))
 
 
 def _single(value: float) -> Expr:

@@ -12,7 +12,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import convoy  # noqa: F401  -- registers the target
-from convoy.relax.branches import can_plan_memory
+from convoy.relax.memory_plan import can_plan_memory
 
 
 @I.ir_module
