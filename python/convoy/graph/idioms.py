@@ -96,7 +96,8 @@ def find_line(expr: Expr, at: Arithmetic, *, merged: bool = False) -> Activation
     Parameters
     ----------
     merged : bool
-        x may be a line itself, and the one in the clip merged with it: x is not in the clip then.
+        Of a hardswish x may be a line itself, and the one in the clip merged with it: x is not in the clip
+        then.  Of other lines the clip's would be told from a rounded x: it may be much steeper.
     """
     for clip in look_inside(expr, at, depth=3):
         line_and_bounds = at.clip(clip)
@@ -115,7 +116,9 @@ def find_line(expr: Expr, at: Arithmetic, *, merged: bool = False) -> Activation
                 a = line[0] / slope
                 b = (line[1] - a * shift) * scale
                 gated = term == (1, 1)
-                return Activation("hardswish" if gated else "hardsigmoid", y, a * scale, b, clip, gated)
+                found = Activation("hardswish" if gated else "hardsigmoid", y, a * scale, b, clip, gated)
+                if y is x or is_hardswish(found):
+                    return found
     return None
 
 

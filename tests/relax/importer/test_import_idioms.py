@@ -233,6 +233,14 @@ def test_hardswish_of_a_line_is_of_its_result(scale: float, shift: float) -> Non
     raises(written, expected)
 
 
+def test_a_gate_beside_another_line_stays_as_it_is() -> None:
+    # (0.001·x + 1000)·clip(0.3·x + 0.2, 0, 1): told from y the gate would be 300·y - 299,999.8
+    def written(x: relax.Expr) -> relax.Expr:
+        return R.multiply(R.add(R.multiply(x, const(0.001)), const(1000)), gate(x, 0.3, 0.2))
+
+    stays(written)
+
+
 def test_hardsigmoid_stays_as_it_is() -> None:
     stays(lambda x: gate(x, 0.25, 0.5))
 
