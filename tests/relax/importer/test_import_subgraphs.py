@@ -72,6 +72,42 @@ def test_a_count_of_one_element_is_a_number(count: object, run_tvm) -> None:
     )
 
 
+STEPS = {
+    "so many as a call says": ("steps", "p = Gather <axis = 1> (x, i)"),
+    "so many as the model says": ("known", "p = Slice (x, from, to, one)"),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_number_of_a_step_has_the_axis_that_its_body_says(name: str, run_onnx, rng) -> None:
+    """So PyTorch's older exporter writes ``tensor_split``; whether it goes on is a constant outside."""
+    count, row = STEPS[name]
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> network
+        (float[N,5] x, int64[1] steps) => (float[N,5] y, float[N,M] joined) {{
+            known = Constant <value_ints = [2]> ()
+            yes = Constant <value = bool {{1}}> ()
+            ends = Constant <value_ints = [0, 1, 4]> ()
+            one = Constant <value_ints = [1]> ()
+            next = Constant <value_int = 1> ()
+            s = SequenceEmpty ()
+            y, t = Loop ({count}, yes, x, s) <body = step
+                (int64[1] i, bool c, float[N,5] h, seq(float[N,K]) u)
+                => (bool go, float[N,5] k, seq(float[N,K]) v) {{
+                k = Neg (h)
+                j = Add (i, next)
+                from = Gather (ends, i)
+                to = Gather (ends, j)
+                {row}
+                v = SequenceInsert (u, p)
+                go = Identity (yes)
+            }}>
+            joined = ConcatFromSequence <axis = 1> (t)
+        }}""")  # fmt: skip
+    x, steps = rng.random((3, 5), "float32"), np.array([2])
+    runner = convoy.Runner(convoy.compile(model, threads=1))
+    for found, wanted in zip(runner.run([x, steps]), run_onnx(model, x, steps), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_body_of_too_few_outputs_is_refused(left: int) -> None:
     node = loop([step("Add", "s", "s")])

@@ -36,6 +36,7 @@ from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_b
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import NEAR, SIZES, expect_near, names_of_sizes, read_known
 from convoy.relax.importer.lists import stack_lists
+from convoy.relax.importer.loop_numbers import take_numbers
 from convoy.relax.importer.loops import Varying, call_loop, carried_by, check_loop, find_varying
 from convoy.relax.importer.multiples import Divided, Multiple
 from convoy.relax.importer.naming import NamingBuilder, name_call
@@ -326,7 +327,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             raise NodeError(f"expected {MOST_DEEP} branches in branches at most", "export it without them")
         check_loop(node, *(self._nodes[name] if name else None for name in node.input[:2]))
         given = [self._nodes[name] for name in node.input[2:]]
-        node, stacked = stack_lists(node, [i for i, state in enumerate(given) if is_sequence(state)])
+        node, stacked = stack_lists(take_numbers(node), [i for i, state in enumerate(given) if is_sequence(state)])
         before = [state for i, state in enumerate(given) if i not in stacked]
         body, (most, going, *_) = node.attribute[0].g, node.input
         names = [value.name for value in body.input]

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from convoy.onnx_file import all_nodes, inner_graphs
+from convoy.relax.importer.loop_numbers import take_numbers
 from convoy.relax.importer.prepare import infer_shapes
 from convoy.relax.importer.read import Model
 from convoy.relax.importer.scans import write_loop
@@ -155,7 +157,7 @@ class _Splicing:
 
     def splice_loop(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Write out ``Loop(count, condition, states…)``: ``body(i, condition, states…)`` count times."""
-        body = node.attribute[0].g
+        body = take_numbers(node).attribute[0].g
         count = self.constants.get(node.input[0])
         going = self.constants.get(node.input[1]) if node.input[1] else np.array(True)
         if count is None or going is None or count.size != 1 or going.size != 1 or count.dtype.kind != "i":
@@ -166,7 +168,7 @@ class _Splicing:
             return None
         if not times and len(node.output) > kept:
             return None  # stacks of nothing
-        if not goes_on(body) or not self.fits(body, times):
+        if not goes_on(body, self.constants) or not self.fits(body, times):
             return None
         folder = self.folder(node)
         hoisted = self.hoist(body, folder)
@@ -273,13 +275,15 @@ def _folders(name: str) -> Iterator[str]:
     return (name[:i] for i, letter in enumerate(name) if letter == "/")
 
 
-def goes_on(body: onnx.GraphProto) -> bool:
-    """Does the body of a Loop give the condition it got, or true?"""
+def goes_on(body: onnx.GraphProto, outside: Mapping[str, np.ndarray] = MappingProxyType({})) -> bool:
+    """Does the body of a Loop give the condition it got, or true?  ``outside`` are constants around it."""
     name = body.output[0].name
     if name == body.input[1].name:
         return True
     made = {output: node for node in body.node for output in node.output}
-    known = {t.name: numpy_helper.to_array(t) for t in body.initializer}
+    bound = {value.name for value in body.input}
+    known = {name: array for name, array in outside.items() if name not in bound}
+    known |= {t.name: numpy_helper.to_array(t) for t in body.initializer}
     while name in made and made[name].op_type == "Identity":
         name = made[name].input[0]
     if name in made and made[name].op_type == "Constant" and made[name].attribute[0].HasField("t"):
