@@ -88,6 +88,13 @@ def test_a_tensor_nobody_has_memory_for_is_refused(make_model) -> None:
         load(sliced(900_000_000))
 
 
+SQUEEZED = """(float[N,3,H,W] x) => (float y) {{ s = Shape (x)
+    two = Constant <value_int = 2> () h = Gather (s, two) one = Constant <value_int = 1> ()
+    c = Equal (h, one) a = Constant <value_ints = [2]> ()
+    z = If (c) <then_branch = yes () => (float[A,B,C] o) {{ o = Squeeze (x, a) }},
+        else_branch = no () => (float[D,E,F,G] p) {{ p = Identity (x) }}>
+    {read} }}"""
+"""How PyTorch's older exporter writes ``x.squeeze(2)``."""
 NUMBERS = {
     "squeezed": (
         "(float[N,3,H,W] x) => (float y) { a = Constant <value_ints = [2]> () y = Squeeze (x, a) }",
@@ -99,6 +106,18 @@ NUMBERS = {
             rs = Constant <value_ints = [1, 12, 4]> () r = ConstantOfShape <value = float {0.1}> (rs)
             t = Transpose <perm = [2, 0, 1]> (x) y = GRU <hidden_size = 4> (t, w, r, , , h) }""",
         0,
+    ),
+    "of a squeeze that a branch asks for": (
+        SQUEEZED.format(read="y = Transpose <perm = [0, 2, 1]> (z)"),
+        2,
+    ),
+    "of one of which an axis is kept": (
+        SQUEEZED.format(read="r = Constant <value_ints = [0, -1]> () y = Reshape (z, r)"),
+        2,
+    ),
+    "twin: squeezed, and reshaped": (
+        SQUEEZED.format(read="r = Constant <value_ints = [-1, 6]> () y = Reshape (z, r)"),
+        None,
     ),
     # twins: a size computed of the open one, one that may broadcast, and one that a branch asks for
     "twin: pooled": (

@@ -108,6 +108,7 @@ def test_the_number_of_a_step_has_the_axis_that_its_body_says(name: str, run_onn
     for found, wanted in zip(runner.run([x, steps]), run_onnx(model, x, steps), strict=True):
         np.testing.assert_array_equal(found, wanted)
 
+
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_body_of_too_few_outputs_is_refused(left: int) -> None:
     node = loop([step("Add", "s", "s")])

@@ -130,6 +130,35 @@ def squeezing_branch(node: onnx.NodeProto) -> bool | None:
     return False if taken == ["Identity"] and other == ["Squeeze"] else None
 
 
+def only_reshaped(graph: onnx.GraphProto, name: str, constants: Mapping[str, np.ndarray]) -> bool:
+    """Is this tensor read by reshapes alone, none of which keeps an axis of it?
+
+    Then it does not matter whether an axis of one is squeezed before.
+    """
+    makers = {output: node for node in graph.node for output in node.output}
+    readers = [node for node in graph.node if name in names_read(node)]
+    return all(value.name != name for value in graph.output) and all(
+        node.op_type == "Reshape"
+        and node.input[0] == name
+        and not _keeps_axes(node.input[1], makers, constants)
+        for node in readers
+    )
+
+
+def _keeps_axes(
+    shape: str, makers: Mapping[str, onnx.NodeProto], constants: Mapping[str, np.ndarray]
+) -> bool:
+    """Is a size of these written as 0, which is that of the tensor?  Those a run computes are sizes."""
+    if shape in constants:
+        return not constants[shape].all()
+    made = makers.get(shape)
+    return (
+        made is not None
+        and made.op_type == "Concat"
+        and any(_keeps_axes(part, makers, constants) for part in made.input)
+    )
+
+
 def _reads(graph: onnx.GraphProto) -> Iterator[str]:
     own = {t.name for t in graph.initializer}
     for node in graph.node:

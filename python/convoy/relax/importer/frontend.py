@@ -30,7 +30,14 @@ from convoy.relax.importer.agree import Settled, agree, require, settle
 from convoy.relax.importer.arguments import check_arguments
 from convoy.relax.importer.bodies import write_out
 from convoy.relax.importer.bodies.fused import FUSED, MICROSOFT
-from convoy.relax.importer.branches import MOST_DEEP, Captured, call_branch, capture, squeezing_branch
+from convoy.relax.importer.branches import (
+    MOST_DEEP,
+    Captured,
+    call_branch,
+    capture,
+    only_reshaped,
+    squeezing_branch,
+)
 from convoy.relax.importer.check import check_result
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.idioms.definitions import constant
@@ -301,7 +308,9 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             self.model.filled |= set(map(str, self.filled))
             raise Chosen(node.name, bool(found.elements.item()))
         if (squeezing := squeezing_branch(node)) is not None:
-            raise Chosen(node.name, squeezing)
+            graph, constants = self.model.graph, self.model.constants()
+            kept = only_reshaped(graph, node.output[0], constants)
+            raise Chosen(node.name, squeezing != kept)
         if self.captured.depth >= MOST_DEEP:
             raise NodeError(f"expected {MOST_DEEP} branches in branches at most", "export it without them")
         taken = {}
@@ -327,7 +336,9 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             raise NodeError(f"expected {MOST_DEEP} branches in branches at most", "export it without them")
         check_loop(node, *(self._nodes[name] if name else None for name in node.input[:2]))
         given = [self._nodes[name] for name in node.input[2:]]
-        node, stacked = stack_lists(take_numbers(node), [i for i, state in enumerate(given) if is_sequence(state)])
+        node, stacked = stack_lists(
+            take_numbers(node), [i for i, state in enumerate(given) if is_sequence(state)]
+        )
         before = [state for i, state in enumerate(given) if i not in stacked]
         body, (most, going, *_) = node.attribute[0].g, node.input
         names = [value.name for value in body.input]
