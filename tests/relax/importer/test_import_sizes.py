@@ -348,6 +348,16 @@ def test_what_would_be_another_size_of_none_is_not_chosen(algebra: Algebra) -> N
     assert algebra.same(algebra.most(left, 0), left)  # no call gets there with a size of 0 now
 
 
+@pytest.mark.parametrize("divide", [tirx.floordiv, tirx.floormod])
+def test_a_size_that_others_are_divided_by_is_not_taken_for_none(divide, algebra: Algebra) -> None:
+    # BigBird's blocks of 4: of a size of 0, TVM's arithmetic raises an error
+    blocks = algebra.divide(h, 4)
+    assert algebra.compare("GreaterOrEqual", 1, h * 4 // blocks) is False
+    assert list(algebra.filled) == [h]
+    assert algebra.compare("GreaterOrEqual", 1, divide(h + 3, blocks) + 2) is False
+    assert algebra.compare("GreaterOrEqual", 5, divide(h, blocks)) is None  # the twin
+
+
 def test_a_remainder_that_is_not_found_asks_for_no_elements(algebra: Algebra) -> None:
     before = algebra.subtract(h, 1)
     assert isinstance(algebra.modulo(before, 8), tirx.FloorMod)

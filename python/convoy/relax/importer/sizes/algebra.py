@@ -165,9 +165,9 @@ class Algebra:
         late = symbols[0].name == LATE  # it may be 0, and no check says that it is not
         for remainder in range(0 if late else 1, period + 1):
             case = replace(condition, symbols[0], quotient * period + remainder)
-            if case is None or not analyzer.can_prove(case):
+            if case is None or not _is_proven(analyzer, case):
                 return False
-        if not analyzer.can_prove(replace(condition, symbols[0], tirx.IntImm("int64", 0))):
+        if not _is_proven(analyzer, replace(condition, symbols[0], tirx.IntImm("int64", 0))):
             self._note_filled(condition)
         return True
 
@@ -374,6 +374,20 @@ def replace(expr: Any, symbol: tirx.Var, value: Any) -> Any:
         return expr
     parts = [replace(part, symbol, value) for part in _operands(expr)]
     return None if not parts or any(part is None for part in parts) else type(expr)(*parts)
+
+
+def _is_proven(analyzer: Analyzer, condition: Any) -> bool:
+    """Is a condition certain?  One that divides by 0 is none: TVM raises an error there."""
+    return not _divides_by_none(analyzer, condition) and bool(analyzer.can_prove(condition))
+
+
+def _divides_by_none(analyzer: Analyzer, expr: Any) -> bool:
+    if any(_divides_by_none(analyzer, part) for part in _operands(expr)):
+        return True
+    if not isinstance(expr, tirx.FloorDiv | tirx.FloorMod | tirx.Div | tirx.Mod):
+        return False
+    divisor = analyzer.simplify(expr.b)
+    return isinstance(divisor, tirx.IntImm) and int(divisor) == 0
 
 
 def is_clipped(number: Any) -> bool:
