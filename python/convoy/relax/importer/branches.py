@@ -133,11 +133,13 @@ def squeezing_branch(node: onnx.NodeProto) -> bool | None:
 def only_reshaped(graph: onnx.GraphProto, name: str, constants: Mapping[str, np.ndarray]) -> bool:
     """Is this tensor read by reshapes alone, none of which keeps an axis of it?
 
-    Then it does not matter whether an axis of one is squeezed before.
+    Then it does not matter whether an axis of one is squeezed before.  Of a graph that has no reader of
+    it, such as that around a loop's body, nothing follows.
     """
     makers = {output: node for node in graph.node for output in node.output}
     readers = [node for node in graph.node if name in names_read(node)]
-    return all(value.name != name for value in graph.output) and all(
+    given = any(value.name == name for value in graph.output)
+    return bool(readers and not given) and all(
         node.op_type == "Reshape"
         and node.input[0] == name
         and not _keeps_axes(node.input[1], makers, constants)
