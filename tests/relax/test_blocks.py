@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
+from tvm.script import tirx as T
 
 import convoy
-from convoy.relax.blocks import end_blocks_at_sizes, reads_sizes_early
+from convoy.relax.blocks import end_blocks_at_sizes, end_blocks_at_writes, reads_sizes_early
 
 
 def network() -> tvm.IRModule:
@@ -63,3 +64,52 @@ def test_only_a_cast_that_finds_sizes_ends_a_block() -> None:
             y = bb.emit_output(bb.emit(relax.op.exp(x)))
         bb.emit_func_output(y)
     assert blocks(end_blocks_at_sizes()(bb.get())) == [True]
+
+
+@T.prim_func(private=True, s_tir=True)
+def add_one(x: T.Buffer((1, 4, 5, 5), "float32")):  # type: ignore[no-untyped-def, valid-type]
+    for i, j, k, m in T.grid(1, 4, 5, 5):
+        with T.sblock("added"):
+            a, b, c, d = T.axis.remap("SSSS", [i, j, k, m])
+            x[a, b, c, d] = x[a, b, c, d] + T.float32(1)
+
+
+def writing_in_place(scales: bool) -> tvm.IRModule:
+    # conv(y) + conv(y + 1), the sum written where y was
+    bb = relax.BlockBuilder()
+    weight = relax.const(np.random.default_rng(0).uniform(-1, 1, (4, 4, 3, 3)).astype("float32"))
+    x = relax.Var("x", relax.TensorType((1, 4, 5, 5), "float32"))
+    var = bb.add_func(add_one, "add_one")
+
+    def conv(y: relax.Expr) -> relax.Expr:
+        made = bb.emit(relax.op.nn.conv2d(y, weight, padding=1))
+        return bb.emit(relax.op.multiply(made, relax.const(2.0))) if scales else made
+
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit(relax.op.tanh(x))
+            before = conv(y)
+            z = bb.emit(relax.op.call_tir_inplace(var, [y], 0, out_ty=y.ty))
+            result = bb.emit_output(relax.op.add(before, conv(z)))
+        bb.emit_func_output(result)
+    return bb.get()
+
+
+@pytest.mark.parametrize("scales", [False, True])
+def test_what_is_read_before_it_is_written_to_is_read_before(scales: bool) -> None:
+    # once a region came to stand behind the call, and a fold moved the convolution there
+    module = writing_in_place(scales)
+    data = np.random.default_rng(1).standard_normal((1, 4, 5, 5)).astype("float32")
+
+    def run(built: tvm.IRModule, target: str) -> np.ndarray:
+        machine = relax.VirtualMachine(tvm.compile(built, target=target), tvm.cpu())
+        return np.asarray(machine["main"](tvm.runtime.tensor(data)).numpy())
+
+    expected = run(module, "llvm")
+    for built, target in (
+        (module, "convoy"),
+        (convoy.relax.fold()(module), "llvm"),
+        (convoy.relax.partition()(module), "convoy"),
+    ):
+        np.testing.assert_allclose(run(built, target), expected, atol=1e-4 * np.abs(expected).max())
+    assert blocks(end_blocks_at_writes()(module)) == [True, False, True]

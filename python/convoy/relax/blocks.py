@@ -1,8 +1,11 @@
-"""Blocks of dataflow that end where a call finds sizes.
+"""Blocks of dataflow that end where a call finds sizes, or writes into what it is given.
 
 TVM's FuseOps puts what it fused, and what that reads, as early as tensors allow (0.27).  What reads only
 sizes may come to stand in front of the cast that finds them.  In a function that others call, as branches
 and the bodies of loops are, it then ends in an error: it takes such a size for a parameter.
+
+A call in place writes into its argument, and is pure to TVM (0.27).  So it may stand in a block of
+dataflow, but what reads that argument before must not come to stand behind it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,11 @@ from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_walk
 
+from convoy.relax.dataflow import op_name
+from convoy.relax.local_functions import bindings_in
 from convoy.relax.rewriting import rewriting
+
+_IN_PLACE = ("call_tir_inplace", "call_inplace_packed")
 
 
 def end_blocks_at_sizes() -> Pass:
@@ -26,6 +33,23 @@ def end_blocks_at_sizes() -> Pass:
 def end_called_blocks_at_sizes() -> Pass:
     """The same, in functions that others call alone."""
     return rewriting(_Apart, "convoy.end_called_blocks_at_sizes", _is_called)
+
+
+def end_blocks_at_writes() -> Pass:
+    """Pass after which each call in place stands between two blocks of dataflow."""
+    return rewriting(_Writing, "convoy.end_blocks_at_writes", _writes_in_place)
+
+
+def may_write(value: relax.Expr) -> bool:
+    """Is this a call that may write into what others read, or a branch with one?"""
+    if relax.analysis.contains_impure_call(value) or op_name(value) in _IN_PLACE:
+        return True
+    branches = (value.true_branch, value.false_branch) if isinstance(value, relax.If) else ()
+    return any(op_name(b.value) in _IN_PLACE for branch in branches for b in bindings_in(branch))
+
+
+def _writes_in_place(function: relax.Function) -> bool:
+    return any(op_name(binding.value) in _IN_PLACE for binding in bindings_in(function.body))
 
 
 def _is_called(function: relax.Function) -> bool:
@@ -57,11 +81,13 @@ def _numbers(value: relax.Expr) -> set[tirx.Var]:
     return {v for v in found if isinstance(v.ty, PrimType)}
 
 
-@mutator
-class _Apart(PyExprMutator):  # type: ignore[misc]
+class _Cut(PyExprMutator):  # type: ignore[misc]
+    """Puts what ends a block between two blocks of dataflow."""
+
+    shared: set[relax.Var]
+
     def visit_function_(self, op: relax.Function) -> relax.Function:
-        self.found = {v for p in op.params for v in relax.analysis.definable_tir_vars_in_type(p.ty)}
-        self.shared: set[relax.Var] = set()
+        self.shared = set()
         return super().visit_function_(op)
 
     def visit_seq_expr_(self, op: relax.SeqExpr) -> relax.Expr:
@@ -88,7 +114,7 @@ class _Apart(PyExprMutator):  # type: ignore[misc]
             return
         start = 0
         for i, binding in enumerate(block.bindings):
-            if isinstance(binding, relax.MatchCast) and self._finds(binding):
+            if self._ends(binding):
                 if i > start:
                     yield relax.DataflowBlock(block.bindings[start:i])
                 yield relax.BindingBlock([binding])
@@ -96,7 +122,26 @@ class _Apart(PyExprMutator):  # type: ignore[misc]
         if start < len(block.bindings):
             yield relax.DataflowBlock(block.bindings[start:])
 
+    def _ends(self, binding: relax.Binding) -> bool:
+        raise NotImplementedError
+
+
+@mutator
+class _Apart(_Cut):
+    def visit_function_(self, op: relax.Function) -> relax.Function:
+        self.found = {v for p in op.params for v in relax.analysis.definable_tir_vars_in_type(p.ty)}
+        return super().visit_function_(op)
+
+    def _ends(self, binding: relax.Binding) -> bool:
+        return isinstance(binding, relax.MatchCast) and self._finds(binding)
+
     def _finds(self, cast: relax.MatchCast) -> bool:
         new = set(relax.analysis.definable_tir_vars_in_type(cast.ty)) - self.found
         self.found |= new
         return bool(new)
+
+
+@mutator
+class _Writing(_Cut):
+    def _ends(self, binding: relax.Binding) -> bool:
+        return op_name(binding.value) in _IN_PLACE

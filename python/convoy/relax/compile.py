@@ -27,7 +27,12 @@ from convoy.offload.settings import Progress, Settings, current_settings, make_s
 from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
 from convoy.relax.beyond import explain
-from convoy.relax.blocks import end_blocks_at_sizes, end_called_blocks_at_sizes, reads_sizes_early
+from convoy.relax.blocks import (
+    end_blocks_at_sizes,
+    end_blocks_at_writes,
+    end_called_blocks_at_sizes,
+    reads_sizes_early,
+)
 from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.dataflow import is_constant
 from convoy.relax.describe import describe, embed, has_team, read_signature
@@ -264,7 +269,8 @@ def raise_idioms() -> Pass:
     """Pass that brings a module of any frontend into the form the folds and patterns know."""
     from convoy.relax import importer
 
-    return no_touch([relax.transform.ConvertToDataflow(min_size=1), importer.raise_idioms()])
+    dataflow = relax.transform.ConvertToDataflow(min_size=1)
+    return no_touch([dataflow, end_blocks_at_writes(), importer.raise_idioms()])
 
 
 def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:

@@ -29,6 +29,7 @@ from convoy.offload.strict import check_strict
 from convoy.offload.work import count_bytes, count_flops, not_worth_a_call, step_of
 from convoy.options import Options
 from convoy.relax.annotate import Annotator, Composite, Refuse
+from convoy.relax.blocks import end_blocks_at_writes
 from convoy.relax.dataflow import Dataflow, computes_nothing, node_name, op_name
 from convoy.relax.extract import cut_out
 from convoy.relax.images import OPEN
@@ -99,6 +100,7 @@ class Owner:
 def _partition_module(module: IRModule, options: Options, report: Report, owner: Owner) -> IRModule:
     if any(flow.has_renamings for flow in _blocks(module)):
         module = no_touch(relax.transform.CanonicalizeBindings())(module)
+    module = no_touch(end_blocks_at_writes())(module)
     while True:
         found = Report()
         changed = _cut_module(module, options, found, owner)

@@ -19,6 +19,7 @@ from tvm.ir import Call, Expr, GenericConst, TupleGetItem, Var
 from tvm.ir import Tuple as TupleExpr
 
 from convoy.fold.constants import Const, evaluate
+from convoy.relax.blocks import may_write
 from convoy.relax.fold.constants import read_literal, write_constant
 from convoy.relax.fold.node import read_node
 from convoy.relax.no_touch import is_open
@@ -113,7 +114,7 @@ class Walk:
         )
 
     def close_block(self) -> None:
-        """Forget what must not be seen by later blocks."""
+        """Forget what must not be seen by later blocks, nor behind what may write."""
 
     def bind(self, value: Expr, var: Var | None = None, near: Var | None = None) -> Var:
         """Append ``var = value`` (a fresh dataflow variable, named like ``near``, if none is given)."""
@@ -137,6 +138,10 @@ class Walk:
                     self._bind_constant(var)
             elif not flat or self.substitute(var).same_as(var):
                 self.force(var)
+        if may_write(value):  # what is read before must not be read behind
+            for var in self.held():
+                self.force(var)
+            self.close_block()
         inlined = self.inline(value) if flat else value
         if inlined.same_as(value):
             self._out.append(binding)
