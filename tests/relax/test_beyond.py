@@ -72,8 +72,16 @@ def test_a_tensor_whose_sizes_nobody_knows_is_named() -> None:
         tvm.compile(lifted, target="convoy")
 
 
+def test_a_local_function_is_named_whatever_tvm_says() -> None:
+    # as FuseOps does of branches and marked functions in one: no function of its group
+    found = explain(AssertionError("(it_creator != group2func_.end()) is false"), local())
+    assert found is not None
+    assert str(found).startswith("build: function main.twice: expected functions of the module, got one")
+
+
 def test_other_errors_are_not_explained() -> None:
-    assert explain(AssertionError("something else"), local()) is None
+    lifted = relax.transform.LambdaLift()(local())
+    assert explain(AssertionError("something else"), lifted) is None
 
 
 @pytest.mark.filterwarnings("ignore::convoy.offload.faults.RegionWarning")
