@@ -16,6 +16,7 @@ from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from convoy.relax.dataflow import op_name
+from convoy.relax.nans import ASKED_FOR_NANS
 from convoy.relax.rewriting import rewriting
 
 _POOLS = ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")
@@ -64,7 +65,11 @@ def _reducer(of: Callable[[Any, Any], Any], first: float) -> Any:
 
 
 def _keep_nan(of: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: tirx.Select(tirx.isnan(a), a, tirx.Select(tirx.isnan(b), b, of(a, b)))
+    return lambda a, b: tirx.Select(_is_nan(a), a, tirx.Select(_is_nan(b), b, of(a, b)))
+
+
+def _is_nan(x: Any) -> Any:
+    return tirx.isnan(x if str(x.ty.dtype) in ASKED_FOR_NANS else x.astype("float32"))
 
 
 _EXTREMES = {"max": (_keep_nan(tirx.max), -math.inf), "min": (_keep_nan(tirx.min), math.inf)}

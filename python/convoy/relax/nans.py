@@ -16,7 +16,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from convoy.relax.dataflow import op_name
 from convoy.relax.rewriting import rewriting
 
-_ASKED = ("float16", "float32", "float64")
+ASKED_FOR_NANS = ("float16", "float32", "float64")
+"""The types of which TVM tells what is a NaN (0.27): no bfloat16."""
 
 
 def keep_nans() -> Pass:
@@ -49,8 +50,7 @@ def _is_float(x: Any) -> bool:
 
 
 def _is_nan(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    """Where x is a NaN; TVM asks that of no bfloat16 (0.27)."""
-    asked = x if str(x.ty.dtype) in _ASKED else bb.emit(relax.op.astype(x, "float32"))
+    asked = x if str(x.ty.dtype) in ASKED_FOR_NANS else bb.emit(relax.op.astype(x, "float32"))
     return bb.emit(relax.op.isnan(asked))
 
 
