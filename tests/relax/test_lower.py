@@ -7,8 +7,10 @@ import pytest
 import tvm
 from tvm import relax
 from tvm.relax import op
+from tvm.relax.dpl import is_op, wildcard
 
 from convoy.errors import LoweringError
+from convoy.graph import reference
 from convoy.graph.ops import Attention, Product
 from convoy.graph.rewrite import simplify
 from convoy.graph.verify import verify
@@ -361,3 +363,32 @@ def test_a_marked_function_of_several_images_computes_what_tvm_computes(make):
         for m, target in ((mark("layer", "convoy")(builder.get()), "convoy"), (builder.get(), "llvm"))
     )
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_composites_of_tvms_own_passes_with_an_open_batch() -> None:
+    # MergeCompositeFunctions gives each composite a symbol of its own for the batch
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((tvm.tirx.Var("n", "int64"), 4, 6, 6), "float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit(op.nn.relu(bb.emit(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=1))))
+            y = bb.emit_output(op.matmul(bb.emit(op.mean(y, [2, 3])), weight(4, 5)))
+        bb.emit_func_output(y)
+    conv = is_op("relax.nn.conv2d")(wildcard(), wildcard())
+    patterns = [
+        ("acme.conv2d_relu", is_op("relax.nn.relu")(conv)),
+        ("acme.mean", is_op("relax.mean")(wildcard())),
+        ("acme.matmul", is_op("relax.matmul")(wildcard(), wildcard())),
+    ]
+    merged = relax.transform.MergeCompositeFunctions()(
+        relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(bb.get())
+    )
+    (function,) = (f for _, f in merged.functions_items() if "Codegen" in (f.attrs or {}))
+    graph = lower(function)
+    verify(graph)
+    assert graph.batch is None
+    data = random(3, 4, 6, 6)
+    (got,) = reference.run(graph, [data])
+    machine = relax.VirtualMachine(tvm.compile(bb.get(), target="llvm"), tvm.cpu())
+    want = machine["main"](tvm.runtime.tensor(data)).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
 from convoy.errors import LoweringError, UnknownSizeError
 from convoy.graph import Graph
@@ -84,6 +84,7 @@ class Lowering(Operands):
         for binding in outer.bindings:
             callee = outer.value(binding.value.op) if isinstance(binding.value, relax.Call) else None
             if isinstance(callee, relax.Function):
+                callee = _in_sizes_of(binding.value, callee)
                 self.names[binding.var] = self._composite(callee, binding.value, outer)
                 self.lengths[binding.var] = dims(callee.body.body)
             else:
@@ -257,6 +258,16 @@ class Lowering(Operands):
         return self.build.shape(image if self.build.lift else [place.images, *image])
 
 
+def _in_sizes_of(call: relax.Call, function: relax.Function) -> relax.Function:
+    """A composite in the sizes of its call: TVM's MergeCompositeFunctions gives each symbols of its own."""
+    sizes: dict[tirx.Var, Dim] = {}
+    for param, argument in zip(function.params, call.args, strict=True):
+        for own, given in zip(dims(param) or (), dims(argument) or (), strict=False):
+            if isinstance(own, tirx.Var) and not own.same_as(given):
+                sizes.setdefault(own, given)
+    return function.bind_symbolic_vars(sizes) if sizes else function
+
+
 def _check_images(lengths: Sequence[Dim], images: Dim) -> None:
     """Whether images have an axis 0 of their own: around a marked function of a user nobody moves them."""
     place = place_of(lengths, images)
@@ -297,8 +308,9 @@ def _allowed_readings(function: relax.Function) -> Iterator[frozenset[str]]:
     """The readings each op of a function allows, those in its composites included."""
     flow = Dataflow(_only_block(function))
     for binding in flow.bindings:
-        if isinstance(binding.value, relax.Function):
-            yield from _allowed_readings(binding.value)
+        callee = flow.value(binding.value.op) if isinstance(binding.value, relax.Call) else None
+        if isinstance(callee, relax.Function):
+            yield from _allowed_readings(_in_sizes_of(binding.value, callee))
         elif op_name(binding.value) in TAKEN:
             yield readings(binding.value, flow)
 
