@@ -466,3 +466,15 @@ def test_weights_are_in_the_library_once(tmp_path):
     made = module(lambda x: op.nn.dense(x, weight(512, 512)), (1, 512))
     relay.build(made, target="convoy").export_library(str(tmp_path / "net.so"))
     assert 1 << 20 < (tmp_path / "net.so").stat().st_size < 1.5 * (1 << 20)
+
+
+def test_an_input_in_a_tuple_for_a_function_is_an_error_ahead_of_time():
+    # TVM never puts it there: the function read whatever lay in that memory
+    kind = relay.TensorType((1, 4), "float32")
+    pair, x = relay.Var("pair", relay.TupleType([kind, kind])), relay.Var("x", kind)
+    marked = relay.Function([pair], relay.TupleGetItem(pair, 0) + relay.TupleGetItem(pair, 1))
+    marked = marked.with_attr("Compiler", "convoy").with_attr("global_symbol", "adds")
+    main = relay.Function([x], relay.Call(marked, [relay.Tuple([x, relay.tanh(x)])]))
+    with pytest.raises(TargetError, match="one with an input or a constant in a tuple for a codegen's"):
+        relay.build(tvm.IRModule.from_expr(main), "convoy", executor=relay.backend.Executor("aot"))
+    relay.build(tvm.IRModule.from_expr(main), "convoy")  # the twin: the graph executor runs it

@@ -28,7 +28,7 @@ from convoy.relay import codegen
 from convoy.relay.compile import road
 from convoy.relay.dataflow import attribute, dims
 from convoy.relay.errors_through_tvm import raise_remembered
-from convoy.relay.executors import check_calls, explaining, has_external, warn_of_calls
+from convoy.relay.executors import check_calls, check_tuples, explaining, has_external, warn_of_calls
 from convoy.relay.lift import numbered
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.partition import external_functions
@@ -81,6 +81,7 @@ def _build(plain: Any) -> Any:
             elif has_external(asked["mod"]):
                 warn_of_calls(asked["mod"])
             if ahead:
+                check_tuples(asked["mod"])
                 asked["mod"] = _unique_symbols(asked["mod"], f"{machine} {settings.options}")
             with explaining(asked["mod"]) if on_road or has_external(asked["mod"]) else nullcontext():
                 return plain(*call.args, **call.kwargs)

@@ -46,6 +46,27 @@ def warn_of_calls(module: IRModule) -> None:
         warnings.warn(line(str(error)), RuntimeWarning, stacklevel=3)
 
 
+def check_tuples(module: IRModule) -> None:
+    """TVM's ahead-of-time executor puts into a tuple for a codegen's function only what is computed.
+
+    Raises
+    ------
+    TargetError
+        For the first such tuple that has an input or a constant in it: it would be read as it lies.
+    """
+    for var, function in functions_of(module):
+        for node in post_order(function.body) if is_open(function) else ():
+            callee = node.op if isinstance(node, relay.Call) else None
+            callee = module[callee] if isinstance(callee, relay.GlobalVar) else callee
+            if not isinstance(callee, relay.Function) or not is_external(callee):
+                continue
+            fields = [f for arg in node.args if isinstance(arg, relay.Tuple) for f in arg.fields]
+            if any(isinstance(field, relay.Var) or is_constant(field) for field in fields):
+                got = "one with an input or a constant in a tuple for a codegen's function"
+                remedy = "give the function tensors, or build for the graph executor"
+                raise _not_run(f"function {var.name_hint}", got, remedy)
+
+
 def has_external(module: IRModule) -> bool:
     """Is there a function of an external codegen, so that this is no build of TVM's alone?"""
     return any(is_external(function) for _, function in functions_of(module))
