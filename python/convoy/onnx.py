@@ -184,7 +184,7 @@ class InferenceSession:
             self._inputs, self._outputs = (
                 list(map(_node_arg, tensors)) for tensors in (self._tensors, runner.outputs)
             )
-            self._free: dict[str, list[int]] = {}
+            self._open_inputs: list[str] = []
             self._runners[None] = runner
             return
         model, self._source = _read(path_or_bytes)
@@ -193,11 +193,10 @@ class InferenceSession:
         self._tensors = tuple(_tensor(v) for v in model.graph.input if v.name not in weights)
         self._inputs = list(map(_node_arg, self._tensors))
         self._outputs = [_node_arg(_tensor(v)) for v in model.graph.output]
-        self._free = {
-            arg.name: [a for a, size in enumerate(arg.shape) if a and not isinstance(size, int)]
-            for arg in self._inputs
-        }
-        if not any(self._free.values()):
+        self._open_inputs = [
+            arg.name for arg in self._inputs if any(not isinstance(size, int) for size in arg.shape[1:])
+        ]
+        if not self._open_inputs:
             self._runners[None] = self._compile(None)
             self._name_shapes()
 
@@ -256,21 +255,23 @@ class InferenceSession:
             )
             raise ModelError("run", "inputs", problem, "give each input of the model by its name")
         given = order_by_name(self._tensors, input_feed)
-        feed = {t.name: _as_array(t, x) for t, x in zip(self._tensors, given, strict=True)}
-        found = dict(zip(names, self._run(feed), strict=True))
-        return [found[name] for name in wanted]
+        arrays = [_as_array(t, x) for t, x in zip(self._tensors, given, strict=True)]
+        found = self._run(arrays)
+        if wanted is names:
+            return found
+        outputs = dict(zip(names, found, strict=True))
+        return [outputs[name] for name in wanted]
 
-    def _run(self, feed: Mapping[str, Any]) -> list[NDArray[Any]]:
-        """Run what is compiled for inputs of these sizes.
+    def _run(self, given: list[Any]) -> list[NDArray[Any]]:
+        """Run what is compiled for inputs of these sizes, in the model's order.
 
         Where sizes are open the first ones get a library of their own: a script that has no others is as
         quick as can be.  With the second sizes there is one for all that follow.
         """
-        shapes = {
-            name: (None, *np.shape(feed[name])[1:])
-            for name, axes in self._free.items()
-            if axes and name in feed
-        }
+        if not self._open_inputs:
+            return self._runners[None].run(given)
+        feed = {tensor.name: array for tensor, array in zip(self._tensors, given, strict=True)}
+        shapes = {name: (None, *np.shape(feed[name])[1:]) for name in self._open_inputs}
         key = tuple(sorted(shapes.items())) or None
         if key is not None and key not in self._runners:
             misfit = find_misfit(self._tensors, list(feed.values()))  # sooner than any compiling

@@ -21,7 +21,7 @@ def order_by_name(tensors: Sequence[Tensor], given: Mapping[str, Value]) -> list
         If one is missing, or has a name that no input has.
     """
     names = [tensor.name for tensor in tensors]
-    if set(given) == set(names):
+    if len(given) == len(names) and all(name in given for name in names):
         return [given[name] for name in names]
     problem = f"expected {', '.join(names) or 'none'}, got {', '.join(map(str, given)) or 'none'}"
     missing = [name for name in names if name not in given]

@@ -108,6 +108,9 @@ class Runner:
             set_threads(chosen)
         says = self._library.description
         self._uses_pool = says is None or (says.shared_loops > 0 and not says.team_runs_loops)
+        self._names = [tensor.name for tensor in says.inputs] if says else []
+        self._alignment = OF_TVM if says is None else says.alignment
+        self._own_outputs = says.own_outputs if says else ()
         self._memory = Pool() if says is None or says.has_open_sizes else None
         self._machine = _Machine(self._library, self._threads_of_pool(chosen))
         self._pool: ThreadPoolExecutor | None = None
@@ -272,13 +275,11 @@ class Runner:
         self.close()
 
     def _run(self, inputs: Sequence[Array]) -> list[NDArray[Any]]:
-        says = self._library.description
-        alignment = OF_TVM if says is None else says.alignment
-        names = [tensor.name for tensor in says.inputs] if says else []
+        names, alignment = self._names, self._alignment
         if len(names) != len(inputs):
             names = [f"input {i}" for i in range(len(inputs))]
         answer = self._call([lent(n, x, alignment) for n, x in zip(names, inputs, strict=True)])
-        return arrays(answer, says.own_outputs if says else ())
+        return arrays(answer, self._own_outputs)
 
     def _own_threads(self) -> ThreadPoolExecutor:
         """One for each stream; threads do not survive a fork."""
@@ -336,6 +337,8 @@ class Runner:
 
     def _in_order(self, inputs: Given | None, named: Mapping[str, Array]) -> Sequence[Array]:
         """The arrays in the order of a call."""
+        if type(inputs) is list and not named:  # asking what else it is takes as long as a small network
+            return inputs
         if isinstance(inputs, Mapping) or named:
             if inputs is not None and not isinstance(inputs, Mapping):
                 raise ModelError(

@@ -89,22 +89,30 @@ def lent(name: str, array: Lending | NDArray[Any], alignment: int) -> Any:
     ModelError
         As ``copied``.
     """
-    whole = not isinstance(array, np.ndarray) or (
-        array.size > 0
-        and array.dtype.isnative
-        and array.dtype.kind in "biuf"
-        and array.flags.c_contiguous  # what TVM raises would take as long as a small network
-    )
-    if whole and hasattr(array, "__dlpack__") and not isinstance(array, np.generic):
+    if _may_be_lent(array):
         try:
-            on_cpu = array.__dlpack_device__()[0] == 1
-            if on_cpu and not getattr(array, "requires_grad", False):
-                tensor = tvm_ffi.from_dlpack(array, require_contiguous=True)
-                if tensor.data_ptr() % alignment == 0:
-                    return tensor
+            tensor = tvm_ffi.from_dlpack(array, require_contiguous=True)
+            if tensor.data_ptr() % alignment == 0:
+                return tensor
         except (BufferError, RuntimeError, TypeError, ValueError):
             pass  # read-only, strided, or of a type that DLPack or TVM has not
     return copied(name, array)
+
+
+def _may_be_lent(array: Lending | NDArray[Any]) -> bool:
+    """Is it worth asking?  What TVM raises would take as long as a small network."""
+    if isinstance(array, np.ndarray):
+        dtype = array.dtype
+        whole = array.size > 0 and dtype.isnative and dtype.kind in "biuf" and array.flags.c_contiguous
+        if type(array) is np.ndarray or not whole:
+            return whole
+    if isinstance(array, np.generic) or not hasattr(array, "__dlpack__"):
+        return False
+    try:
+        on_cpu = array.__dlpack_device__()[0] == 1
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return False
+    return on_cpu and not getattr(array, "requires_grad", False)
 
 
 def arrays(value: Any, own: Container[int] = ()) -> list[NDArray[Any]]:
@@ -115,6 +123,8 @@ def arrays(value: Any, own: Container[int] = ()) -> list[NDArray[Any]]:
     own : Container[int]
         Places of those whose memory nothing else has: large ones are lent out, all others copied.
     """
+    if isinstance(value, tvm_ffi.Tensor):
+        return [_array(value, 0 in own)]
     return [_array(tensor, i in own) for i, tensor in enumerate(_flatten(value))]
 
 
