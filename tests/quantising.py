@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -116,13 +116,18 @@ def unit_of(name: str, graph: Graph) -> float:
     return float(graph.constants[made.inputs[1]].item())
 
 
-def agree(graph: Graph, arrays: Sequence[NDArray[np.float32]], off: float = 0.002) -> None:
+def agree(
+    graph: Graph,
+    arrays: Sequence[NDArray[np.float32]],
+    off: float = 0.002,
+    targets: Iterable[Target] | None = None,
+) -> None:
     """Hold every way of multiplying bytes, on any threads, to one answer, and that to exact evaluation.
 
     ``off``: the share of bytes that may be off by one, where rounding in float meets a tie.
     """
     answers = []
-    for target in bytes_targets():
+    for target in targets or bytes_targets():
         for threads in ("1", "3"):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("CONVOY_NUM_THREADS", threads)

@@ -13,7 +13,7 @@ from convoy.graph.ops import ConvTranspose2d
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
-from quantising import Cases, Quantised, agree
+from quantising import Cases, Quantised, agree, bytes_targets
 
 ZEN4 = MACHINES["znver4"]
 
@@ -82,7 +82,7 @@ def test_bytes_agree_with_exact_evaluation(name: str) -> None:
     q = Quantised()
     graph = q.graph(*CASES[name](q))
     assert any(pipelined(graph))
-    agree(graph, q.numbers())
+    agree(graph, q.numbers(), targets=[replace(target, adds_apart=True) for target in bytes_targets()])
 
 
 # Which steps have them ---------------------------------------------------------------------------
@@ -121,10 +121,11 @@ def test_other_kernels_and_rows_of_two_tiles_have_none() -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        MACHINES["haswell"], MACHINES["sapphirerapids"],
+        MACHINES["haswell"], replace(MACHINES["sapphirerapids"], adds_apart=True),
+        MACHINES["icelake-server"],
         replace(ZEN4, features=ZEN4.features - {"avx512vnni"}),
     ],
-    ids=["16 registers", "AMX", "no product of bytes"],
+    ids=["16 registers", "AMX", "sums and products in the same units", "no product of bytes"],
 )  # fmt: skip
 def test_a_machine_that_has_no_room_or_computes_otherwise_has_none(target: Target) -> None:
     q = Quantised()

@@ -99,10 +99,10 @@ _ROWS = (
          load_pipe_bytes=32, store_buffer=52, store_line=2.0, direct=_ZEN3_DIRECT, winograd=_ZEN3_WINOGRAD,
          shares=CacheShares(slabs=(0.15, 0.3), slab_rows=(0, 2))),
     # Operations of 512 bits go through pipes of 256 in two halves.
-    _row("znver4", _ZEN4, cores=8, clock=3.7e9, fma_pipe_bytes=32, load_pipe_bytes=32,
+    _row("znver4", _ZEN4, cores=8, clock=3.7e9, fma_pipe_bytes=32, load_pipe_bytes=32, adds_apart=True,
          direct=DirectCosts(kept_gain=1.0), shares=CacheShares(slab_rows=(0, 2)),
          expected=Figures(l2=30.0, memory=8.0)),
-    _row("znver5", (*_ZEN4, "avxvnni"), cores=8, l1_bytes=48 * _KB, clock=4.0e9,
+    _row("znver5", (*_ZEN4, "avxvnni"), cores=8, l1_bytes=48 * _KB, clock=4.0e9, adds_apart=True,
          expected=Figures(l2=60.0, memory=11.0)),
     _arm("neoverse-n1", _ARM, cores=8, l1_bytes=64 * _KB, clock=2.6e9, fma_latency=2.0),
     _arm("neoverse-v1", _ARM_SVE, cores=8, l1_bytes=64 * _KB, clock=2.6e9, fma_pipes=4, fma_latency=2.0,

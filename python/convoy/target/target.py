@@ -50,6 +50,8 @@ class Target:
     fma_pipe_bytes: int = 64
     fma_latency: float = 4.0
     """Cycles from a multiply-add to one that adds to its result."""
+    adds_apart: bool = False
+    """Vectors are added, compared and converted by units of their own, beside those that multiply."""
     load_pipes: int = 2
     """Vectors loaded from L1 a cycle, as wide as a pipe or narrower."""
     load_pipe_bytes: int = 64

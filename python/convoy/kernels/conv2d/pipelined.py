@@ -1,6 +1,7 @@
 """Pipelined register tiles, for 1x1 convolutions of bytes (``csrc/kernels/conv2d_direct_pipelined.h``).
 
-While a tile is added, the sums of the one before it become bytes.
+While a tile is added, the sums of the one before it become bytes.  That takes units which do not multiply,
+as AMD's cores have them.  On Intel's, tiles that are half as large for it gain nothing (docs/lab/peers.md).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def choose_pipelined_tiling(
     maps = [m for m in (x, y, epilogue.residual) if isinstance(m, Map)]
     if kernel != (1, 1) or requantize is None or not requantize.plain or x.lanes < y.lanes:
         return None
-    if target.registers < LEAST_REGISTERS or target.dot_parts > 1 or target.amx:
+    if not target.adds_apart or target.dot_parts > 1 or target.amx or target.registers < LEAST_REGISTERS:
         return None
     if any(m.dtype != "uint8" or m.step != m.lanes for m in maps[1:]):
         return None
