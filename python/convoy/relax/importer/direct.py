@@ -16,6 +16,8 @@ from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant
 from convoy.relax.importer.axes import convert_squeeze, convert_unsqueeze
+from convoy.relax.importer.bag_sums import convert_bags
+from convoy.relax.importer.bags import BAGS
 from convoy.relax.importer.casts import convert_cast, convert_cast_like
 from convoy.relax.importer.computed_weights import convert_computed_weight
 from convoy.relax.importer.corrected import (
@@ -335,6 +337,7 @@ DIRECT: dict[str, Converter] = {
     "TopK": convert_top,
     "Trilu": convert_trilu,
     "Unsqueeze": convert_unsqueeze,
+    BAGS: convert_bags,
     FRAMES: convert_frames,
     SAME_LENGTH: convert_same_length,
     **REDUCTIONS,

@@ -12,6 +12,7 @@ from convoy.errors import ModelError
 from convoy.onnx_file import Shapes
 from convoy.relax.describe import name_tensors
 from convoy.relax.importer.agree import Settled
+from convoy.relax.importer.bags import write_bags
 from convoy.relax.importer.bodies import write_out, write_out_fused
 from convoy.relax.importer.branches import Captured
 from convoy.relax.importer.check import check_lengths, check_model, read_shapes
@@ -137,6 +138,7 @@ def _settle(network: Model) -> None:
         evaluate_constants(network)
         evaluate_shapes(network)
         write_frames(network)
+        write_bags(network)
         spliced = splice_subgraphs(network)
     surround_bytes(network)
     loop_scans(network)

@@ -84,7 +84,7 @@ class _Splicing:
         """Nodes that loops may still become."""
         self.full = False
         """Was a loop too long?  Then the model is refused, whatever becomes of others."""
-        self.folders = {folder for name in _names(model.graph) for folder in _folders(name)}
+        self.folders = {folder for name in all_names(model.graph) for folder in _folders(name)}
 
     def folder(self, node: onnx.NodeProto) -> str:
         """What the names of all that a node becomes begin with; no other name does."""
@@ -262,7 +262,7 @@ def _held(node: onnx.NodeProto) -> onnx.TensorProto | None:
     return given.t if given is not None and given.HasField("t") else None
 
 
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
+def all_names(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of a graph's tensors and of those in the graphs inside."""
     yield from (value.name for value in (*graph.input, *graph.initializer))
     for node in all_nodes(graph):
