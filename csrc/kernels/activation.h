@@ -58,6 +58,9 @@ CV_OP(round, cv_round(v))
 CV_OP(floor, cv_floor(v))
 CV_OP(ceil, cv_ceil(v))
 CV_OP(reciprocal, cv_div(cv_set1(1.0f), v))
+CV_OP(sin, cv_sin(v))
+CV_OP(cos, cv_cos(v))
+CV_OP(atan, cv_atan(v))
 
 /* Those an epilogue may apply, all of them: X(name of the kind, operation). */
 #define CV_ACTIVATIONS(X)     \

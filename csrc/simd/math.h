@@ -12,6 +12,8 @@
  *   cv_tail            1e-7, absolute    0 from 6 on; for x >= 0 only
  *   cv_pow             1 ulp             every special case of C's powf
  *   cv_rsqrt           1.5 ulp           inf at 0, NaN below
+ *   cv_sin, cv_cos     1e-7, absolute    NaN at inf; 2 ulp of sin near 0
+ *   cv_atan            2 ulp             +-pi/2
  *
  * NaN in, NaN out.  tests/test_math.c measures these figures.  The polynomials are minimax fits of ours
  * (Lawson's iteration on Chebyshev nodes), each good to 2e-8 of its function at worst, those of cv_exp2,
@@ -21,6 +23,8 @@
 #define CONVOY_SIMD_MATH_H_
 
 #include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 #include "simd/simd.h"
 
@@ -170,6 +174,103 @@ CV_INLINE cv_vec cv_tail(cv_vec x) {
   t = cv_fma(t, a, cv_set1(-0.45918503f));
   t = cv_fma(t, a, cv_set1(-1.1511072f));
   return cv_select(cv_le(end, x), cv_zero(), cv_exp2(cv_fma(t, a, cv_set1(-1.0f))));
+}
+
+/* 2/pi after the point, behind 32 bits of zeros. */
+static const uint32_t cv_turn_bits[] = {0,          0xa2f9836e, 0x4e441529, 0xfc2757d1,
+                                        0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
+
+/* x = q pi/2 + r of any finite x of at least 2^8, exact to 70 bits behind the point of x 2/pi: with x = m
+ * 2^(e - 23), 96 bits of 2/pi after those that make whole turns with m, times m.  NaN for infinities. */
+static __attribute__((noinline, cold, unused)) float cv_huge_angle(float x, uint32_t *quarters) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  const int exponent = (int)(bits >> 23 & 0xff) - 127, first = exponent - 25 + 32;
+  *quarters = 0;
+  if (exponent == 128) return NAN;
+  uint32_t part[3];
+  for (int i = 0; i < 3; i++) {
+    const uint32_t *word = cv_turn_bits + first / 32 + i;
+    part[i] = (uint32_t)(((uint64_t)word[0] << 32 | word[1]) >> (32 - first % 32));
+  }
+  unsigned __int128 turns = (unsigned __int128)part[0] << 64 | (uint64_t)part[1] << 32 | part[2];
+  turns *= (bits & 0x7fffff) | 0x800000;
+  turns <<= 32; /* by 2^126: a quarter is 2^126 */
+  const unsigned __int128 half = (unsigned __int128)1 << 125;
+  const uint32_t nearest = (uint32_t)((turns + half) >> 126);
+  const double rest = (double)(__int128)(turns - ((unsigned __int128)nearest << 126));
+  const float r = (float)(rest * 0x1p-126 * 1.5707963267948966);
+  *quarters = bits >> 31 ? -nearest : nearest;
+  return bits >> 31 ? -r : r;
+}
+
+/* x = q pi/2 + r with |r| <= pi/4, but for rounding: returns r, and q in the low bits of *quarters.  The
+ * parts of pi/2 have so few bits that their products with q are exact, up to 2^16. */
+CV_INLINE cv_vec cv_angle(cv_vec x, cv_int *quarters) {
+  const cv_vec most = cv_set1(102900.0f), shift = cv_set1(12582912.0f);
+  const cv_vec shifted = cv_fma(x, cv_set1(0.63661975f), shift), q = cv_sub(shifted, shift);
+  cv_vec r = cv_fnma(q, cv_set1(0x1.92p0f), x);
+  r = cv_fnma(q, cv_set1(0x1.fcp-12f), r);
+  r = cv_fnma(q, cv_set1(-0x1.57p-21f), r);
+  r = cv_fnma(q, cv_set1(-0x1.de973ep-31f), r);
+  *quarters = cv_as_int(shifted);
+  if (!cv_any(cv_lt(most, cv_abs(x)))) return r;
+  float at[CV_LANES], left[CV_LANES];
+  uint32_t turned[CV_LANES];
+  cv_storeu(at, x);
+  cv_storeu(left, r);
+  cv_storeu((float *)(void *)turned, shifted);
+  for (int i = 0; i < CV_LANES; i++)
+    if (fabsf(at[i]) > 102900.0f) left[i] = cv_huge_angle(at[i], &turned[i]);
+  *quarters = cv_as_int(cv_loadu((const float *)(const void *)turned));
+  return cv_loadu(left);
+}
+
+/* The sine of a quarter turn more or less, and so the cosine. */
+CV_INLINE cv_vec cv_sine_of(cv_vec r, cv_int quarters) {
+  const cv_vec z = cv_mul(r, r);
+  cv_vec s = cv_set1(-0.00019514085f);
+  s = cv_fma(s, z, cv_set1(0.008332155f));
+  s = cv_fma(s, z, cv_set1(-0.16666655f));
+  const cv_vec sine = cv_fma(cv_mul(r, z), s, r);
+  cv_vec c = cv_set1(2.4434845e-5f);
+  c = cv_fma(c, z, cv_set1(-0.0013887337f));
+  c = cv_fma(c, z, cv_set1(0.041666646f));
+  const cv_vec cosine = cv_fma(cv_mul(z, z), c, cv_fnma(z, cv_set1(0.5f), cv_set1(1.0f)));
+  /* 1 or -1 by a bit that becomes the sign */
+  const cv_vec odd = cv_as_float(cv_int_or(cv_int_shl(quarters, 31), cv_as_int(cv_set1(1.0f))));
+  const cv_int sign = cv_int_and(cv_int_shl(quarters, 30), cv_int_set1(INT32_MIN));
+  return cv_as_float(cv_int_add(cv_as_int(cv_select(cv_lt(odd, cv_zero()), cosine, sine)), sign));
+}
+
+CV_INLINE cv_vec cv_sin(cv_vec x) {
+  cv_int quarters;
+  const cv_vec r = cv_angle(x, &quarters);
+  return cv_sine_of(r, quarters);
+}
+
+CV_INLINE cv_vec cv_cos(cv_vec x) {
+  cv_int quarters;
+  const cv_vec r = cv_angle(x, &quarters);
+  return cv_sine_of(r, cv_int_add(quarters, cv_int_set1(1)));
+}
+
+/* a + a^3 A(a^2) with a = |x| up to 1, else pi/2 less the same of 1 / |x|. */
+CV_INLINE cv_vec cv_atan(cv_vec x) {
+  const cv_vec one = cv_set1(1.0f), magnitude = cv_abs(x);
+  const cv_mask large = cv_lt(one, magnitude);
+  const cv_vec a = cv_select(large, cv_div(one, magnitude), magnitude), z = cv_mul(a, a);
+  cv_vec p = cv_set1(0.0029745866f);
+  p = cv_fma(p, z, cv_set1(-0.016581169f));
+  p = cv_fma(p, z, cv_set1(0.043553515f));
+  p = cv_fma(p, z, cv_set1(-0.07580576f));
+  p = cv_fma(p, z, cv_set1(0.10678939f));
+  p = cv_fma(p, z, cv_set1(-0.1421421f));
+  p = cv_fma(p, z, cv_set1(0.19994137f));
+  p = cv_fma(p, z, cv_set1(-0.33333167f));
+  const cv_vec angle = cv_fma(cv_mul(a, z), p, a);
+  const cv_vec rest = cv_add(cv_sub(cv_set1(1.57079637f), angle), cv_set1(-4.371139e-8f));
+  return cv_copy_sign(cv_select(large, rest, angle), x);
 }
 
 CV_INLINE cv_vec cv_rsqrt(cv_vec x) { return cv_div(cv_set1(1.0f), cv_sqrt(x)); }

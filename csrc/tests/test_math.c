@@ -56,6 +56,9 @@ static cv_vec v_tanh(cv_vec x) { return cv_tanh(x); }
 static cv_vec v_sigmoid(cv_vec x) { return cv_sigmoid(x); }
 static cv_vec v_silu(cv_vec x) { return cv_silu(x); }
 static cv_vec v_erf(cv_vec x) { return cv_erf(x); }
+static cv_vec v_sin(cv_vec x) { return cv_sin(x); }
+static cv_vec v_cos(cv_vec x) { return cv_cos(x); }
+static cv_vec v_atan(cv_vec x) { return cv_atan(x); }
 static cv_vec v_rsqrt(cv_vec x) { return cv_rsqrt(x); }
 static cv_vec v_exp2(cv_vec x) { return cv_exp2(x); }
 static double expm1_of_minus(double x) { return expm1(-x); }
@@ -108,6 +111,31 @@ static void check_pow(void) {
   }
 }
 
+/* Absolute errors over all floats, of which those above 1e5 are reduced one by one. */
+static void check_turning(const char *name, vector_function f, scalar_function reference) {
+  double worst = 0;
+  for (uint32_t bits = 0; bits < 0x7f800000; bits += 20011) {
+    for (int sign = 0; sign < 2; sign++) {
+      const float x = float_of_bits(bits | (uint32_t)sign << 31);
+      const double error = fabs(apply(f, x) - reference(x));
+      CHECK(error <= 1e-7, "%s(%a) = %a, expected %a", name, x, apply(f, x), reference(x));
+      if (error > worst) worst = error;
+    }
+  }
+  printf("%s %s: %.2g\n", CV_ISA, name, worst);
+  CHECK(isnan(apply(f, INFINITY)) && isnan(apply(f, -INFINITY)) && isnan(apply(f, NAN)),
+        "%s where there is no angle", name);
+}
+
+/* A lane that is reduced alone leaves others as they are. */
+static void check_turning_lanes(void) {
+  float lanes[CV_LANES], got[CV_LANES];
+  for (int i = 0; i < CV_LANES; i++) lanes[i] = i % 3 == 1 ? -3.1e20f : 0.25f * (float)i;
+  cv_storeu(got, cv_sin(cv_loadu(lanes)));
+  for (int i = 0; i < CV_LANES; i++)
+    CHECK(fabs(got[i] - sin(lanes[i])) <= 1e-7, "lane %d: sin(%g) = %g", i, lanes[i], got[i]);
+}
+
 /* Absolute errors; nothing at all from 6 on. */
 static void check_tail(void) {
   double worst = 0;
@@ -141,6 +169,13 @@ int main(void) {
   sweep("silu", v_silu, silu, 1e-30, 86.9, 1, 3);
   sweep("erf", v_erf, erf, 1e-30, 8, 1, 2);
   sweep("rsqrt", v_rsqrt, rsqrt, 1e-40, 3e38, 0, 1.5);
+  check_turning("sin", v_sin, sin);
+  check_turning("cos", v_cos, cos);
+  check_turning_lanes();
+  sweep("sin near 0", v_sin, sin, 1e-30, 0.7, 1, 2);
+  CHECK(signbit(apply(v_atan, -0.0f)), "the sign of 0");
+  sweep("atan", v_atan, atan, 1e-30, 3e38, 1, 2);
+  check_edges("atan", v_atan, atan);
   check_edges("exp", v_exp, exp);
   check_edges("log", v_log, log);
   check_edges("tanh", v_tanh, tanh);

@@ -145,7 +145,7 @@ import convoy
 from command import tiny_model
 from convoy.deploy.export import export_library
 sizes = {{"x": ((1, 2), 3, 8, 8)}}
-export_library(convoy.compile(tiny_model(batch="N", extra="Sin"), shapes=sizes), Path("own.so"))
+export_library(convoy.compile(tiny_model(batch="N", extra="Sinh"), shapes=sizes), Path("own.so"))
 convoy.compile(tiny_model()).export_library("tvm.so")
 """
 

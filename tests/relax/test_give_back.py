@@ -41,7 +41,7 @@ def calls(make, composite=False, alone=False):
             y = b.emit(op.nn.relu(b.emit(op.nn.conv2d(x, weight(4, 4, 3, 3), padding=1))))
             made = called(y)
             if not alone:
-                made = op.add(b.emit(made), b.emit(called(b.emit(op.sin(y)))))
+                made = op.add(b.emit(made), b.emit(called(b.emit(op.sinh(y)))))
             z = b.emit_output(b.emit(made))
         b.emit_func_output(z)
     return b.get()

@@ -21,7 +21,7 @@ class Calls:
     def inner(x: R.Tensor((4,), "float32")) -> R.Tuple(
         R.Tensor((4,), "float32"), R.Tensor((4,), "float32")
     ):
-        y = R.sin(x)
+        y = R.sinh(x)
         return (x, y)
 
     @R.function
@@ -37,10 +37,10 @@ class Branches:
     @R.function
     def main(x: R.Tensor((4,), "float32"), c: R.Tensor((), "bool")):
         if c:
-            made = R.sin(x)
+            made = R.sinh(x)
             both = (made, x)
         else:
-            other = R.cos(x)
+            other = R.cosh(x)
             both = (other, other)
         return both
 
@@ -49,11 +49,11 @@ class Branches:
 class Same:
     @R.function
     def main(x: R.Tensor((4,), "float32"), c: R.Tensor((), "bool")):
-        made = R.sin(x)
+        made = R.sinh(x)
         if c:  # noqa: SIM108
             one = made
         else:
-            one = R.cos(x)
+            one = R.cosh(x)
         return (made, one)
 
 
@@ -80,7 +80,7 @@ def test_functions_that_call_others_twice_are_read_once() -> None:
     for name in (*(f"steps_{i}" for i in range(40)), "main"):
         x = relax.Var("x", relax.TensorType((4,), "float32"))
         with builder.function(name, [x]):
-            once = builder.emit(relax.op.sin(x) if below is None else relax.Call(below, [x]))
-            twice = builder.emit(relax.op.cos(once) if below is None else relax.Call(below, [once]))
+            once = builder.emit(relax.op.sinh(x) if below is None else relax.Call(below, [x]))
+            twice = builder.emit(relax.op.cosh(once) if below is None else relax.Call(below, [once]))
             below = builder.emit_func_output(twice)
     assert own_outputs(built(builder.finalize())) == (0,)

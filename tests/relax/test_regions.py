@@ -81,25 +81,25 @@ def test_nodes_join_by_a_late_label_where_no_other_is_left():
 
 
 def test_conv_host_op_add_gives_two_regions():
-    # conv2d -> sin (host) -> add conv2d  =>  two regions around sin, no cycle
+    # conv2d -> sinh (host) -> add conv2d  =>  two regions around sinh, no cycle
     def make(bind, x):
         y = bind(conv(x))
-        return bind(op.add(bind(op.sin(y)), bind(conv(y, seed=1))))
+        return bind(op.add(bind(op.sinh(y)), bind(conv(y, seed=1))))
 
     cut = Cut(make, IMAGE)
-    assert cut.left == ["sin"]
+    assert cut.left == ["sinh"]
     assert sorted(cut.composites) == [["conv2d"], ["conv2d_add"]]
 
 
 def test_skip_through_a_host_op_splits_instead_of_a_cycle():
-    # y = conv2d + b; sin(y) (host) + y -> conv2d  =>  two regions; the first conv2d once
+    # y = conv2d + b; sinh(y) (host) + y -> conv2d  =>  two regions; the first conv2d once
     def make(bind, x):
         y = bind(op.add(bind(conv(x)), weight(1, 4, 1, 1)))
-        return bind(conv(bind(op.add(bind(op.sin(y)), y)), seed=1))
+        return bind(conv(bind(op.add(bind(op.sinh(y)), y)), seed=1))
 
     cut = Cut(make, IMAGE)
     assert sorted(cut.composites) == [["add", "conv2d"], ["conv2d_bias"]]
-    assert cut.left == ["sin"]
+    assert cut.left == ["sinh"]
 
 
 def test_a_residual_stays_in_one_region():
@@ -126,10 +126,10 @@ def test_a_region_may_have_several_inputs_and_outputs():
 
 
 def test_siblings_of_a_host_value_share_a_region():
-    # sin (host) -> (conv2d -> cos, conv2d -> cos)  =>  one region of two convs
+    # sinh (host) -> (conv2d -> cosh, conv2d -> cosh)  =>  one region of two convs
     def make(bind, x):
-        y = bind(op.sin(x))
-        return [bind(op.cos(bind(conv(y, seed=seed)))) for seed in (0, 1)]
+        y = bind(op.sinh(x))
+        return [bind(op.cosh(bind(conv(y, seed=seed)))) for seed in (0, 1)]
 
     assert Cut(make, IMAGE).composites == [["conv2d", "conv2d"]]
 
@@ -168,10 +168,10 @@ def test_reshapes_alone_are_given_back_at_any_size():
 
 
 def test_split_items_given_back_compute_the_split_once():
-    # sin -> split -> (out, out)  =>  untouched
+    # sinh -> split -> (out, out)  =>  untouched
     def make(bind, x):
-        parts = bind(op.split(bind(op.sin(x)), 2, 1))
-        return [bind(op.cos(bind(relax.TupleGetItem(parts, i)))) for i in (0, 1)]
+        parts = bind(op.split(bind(op.sinh(x)), 2, 1))
+        return [bind(op.cosh(bind(relax.TupleGetItem(parts, i)))) for i in (0, 1)]
 
     cut = Cut(make, IMAGE)
     assert cut.left.count("split") == 1
@@ -182,8 +182,8 @@ def test_the_name_is_a_hash_of_the_content():
     # same structure, other weights  =>  another name; the same twice  =>  one function
     def twins(second):
         def make(bind, x):
-            a = bind(op.sin(bind(conv(x))))
-            return bind(op.sin(bind(conv(a, seed=second))))
+            a = bind(op.sinh(bind(conv(x))))
+            return bind(op.sinh(bind(conv(a, seed=second))))
 
         return Cut(make, IMAGE)
 
@@ -202,8 +202,8 @@ def test_functions_of_other_codegens_are_left_alone():
 
 
 def test_flops_are_counted_by_side():
-    # conv2d (taken) -> sin (host)
-    cut = Cut(lambda bind, x: bind(op.sin(bind(conv(x)))), IMAGE)
+    # conv2d (taken) -> sinh (host)
+    cut = Cut(lambda bind, x: bind(op.sinh(bind(conv(x)))), IMAGE)
     assert cut.report.flops_offloaded == 2 * 256 * 4 * 9
     assert cut.report.flops_total == cut.report.flops_offloaded + 256
 
@@ -261,7 +261,7 @@ def test_ops_in_branches_and_outside_of_dataflow_are_left_with_a_reason():
                 positive = R.nn.relu(before)
                 y = positive
             else:
-                y = R.sin(before)
+                y = R.sinh(before)
             return y
 
     report = Report()
@@ -269,7 +269,7 @@ def test_ops_in_branches_and_outside_of_dataflow_are_left_with_a_reason():
     assert [(d.node, d.reason.partition(",")[0]) for d in report.refusals] == [
         ("nn.conv2d before", "expected an op in a dataflow block"),
         ("nn.relu positive", "expected an op of the function itself"),
-        ("sin y_else", "expected an op of the function itself"),
+        ("sinh y_else", "expected an op of the function itself"),
     ]
     assert report.flops_total > report.flops_offloaded == 0
 

@@ -33,7 +33,7 @@ def conv_relu(x):
 
 
 def conv_relu_sin(x):
-    return op.sin(conv_relu(x))
+    return op.sinh(conv_relu(x))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_relay_build_takes_the_road_by_the_target(target, expected):
     with convoy.relay.using(report=report):
         library = relay.build(module(conv_relu_sin, IMAGE), target=target)
     assert len(report.regions) == 1
-    assert [d.reason for d in report.refusals] == ["Convoy has no kernel for sin"]
+    assert [d.reason for d in report.refusals] == ["Convoy has no kernel for sinh"]
     np.testing.assert_allclose(run(library, random(*IMAGE))[0], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -191,7 +191,7 @@ def test_the_accuracy_asked_for_travels_to_codegen(accuracy, tile, tmp_path):
 
 
 def test_options_reach_tvms_door():
-    with convoy.relay.using(Options(strict=True)), pytest.raises(RefusedError, match="no kernel for sin"):
+    with convoy.relay.using(Options(strict=True)), pytest.raises(RefusedError, match="no kernel for sinh"):
         relay.build(module(conv_relu_sin, IMAGE), target="convoy")
 
 
@@ -302,8 +302,8 @@ def test_bfloat16_is_left_as_it_is():
 
 
 def three_convs(x):
-    y = op.sin(conv_relu(x))
-    y = op.sin(op.nn.max_pool2d(op.nn.conv2d(y, weight(64, 4, 3, 3, seed=1)), (2, 2)))
+    y = op.sinh(conv_relu(x))
+    y = op.sinh(op.nn.max_pool2d(op.nn.conv2d(y, weight(64, 4, 3, 3, seed=1)), (2, 2)))
     return op.nn.conv2d(y, weight(64, 64, 3, 3, seed=2))
 
 
@@ -359,7 +359,7 @@ def test_what_is_partitioned_before_is_partitioned_again(first, again):
 
 @pytest.mark.parametrize("left", ["%0", "%3", "%6"])
 def test_what_is_cut_out_stays_and_what_is_left_gets_a_free_name(left):
-    # three convs with a sin between, at first without one  =>  what was cut out stays, the one is new
+    # three convs with a sinh between, at first without one  =>  what was cut out stays, the one is new
     first = convoy.relay.partition_for_convoy(module(three_convs, IMAGE), threads=1, exclude=left)
     second = convoy.relay.partition_for_convoy(first, threads=2)
     before, after = external_functions(first), external_functions(second)
@@ -466,10 +466,10 @@ def test_a_batch_runs(expected):
 
 
 def test_several_regions_and_outputs():
-    # conv -> sin on the host -> conv, and both convs' results  =>  two regions, no cycle
+    # conv -> sinh on the host -> conv, and both convs' results  =>  two regions, no cycle
     def make(x):
         y = conv_relu(x)
-        return [y, op.nn.conv2d(op.add(op.sin(y), y), weight(4, 4, 1, 1, seed=2)), op.add(x, const(1.0))]
+        return [y, op.nn.conv2d(op.add(op.sinh(y), y), weight(4, 4, 1, 1, seed=2)), op.add(x, const(1.0))]
 
     report = Report()
     with convoy.relay.using(report=report):

@@ -117,26 +117,26 @@ def twice(function: relay.Function) -> tvm.IRModule:
 @pytest.mark.parametrize("before", [False, True], ids=["relay.build", "partition_for_convoy"])
 def test_a_function_marked_by_hand_is_left_too(before: bool, composite: bool) -> None:
     x, y = (relay.var(name, shape=(1, 4, 6, 6)) for name in "xy")
-    body: relay.Expr = relay.nn.relu(relay.sin(x))  # sin has no kernel
+    body: relay.Expr = relay.nn.relu(relay.sinh(x))  # sinh has no kernel
     if composite:
-        inner = relay.Function([y], relay.nn.relu(relay.sin(y))).with_attr("Composite", "convoy.own")
+        inner = relay.Function([y], relay.nn.relu(relay.sinh(y))).with_attr("Composite", "convoy.own")
         body = relay.Call(inner, [x])
     given = twice(marked_layer(body, x))
     build = build_partitioned if before else relay.build
-    with pytest.warns(RegionWarning, match=r"function layer.*: given back: .* sin: expected an op Convoy"):
+    with pytest.warns(RegionWarning, match=r"function layer.*: given back: .* sinh: expected an op Convoy"):
         built = build(given, "convoy")
     data = random(1, 4, 6, 6)
     (got,) = run_library(built, data)
     read = np.maximum(np.einsum("oi,nihw->nohw", random(4, 4, 1, 1)[..., 0, 0], data), 0)
-    want = np.maximum(np.sin(read), 0) + np.maximum(np.sin(data), 0)
+    want = np.maximum(np.sinh(read), 0) + np.maximum(np.sinh(data), 0)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 def test_strict_raises_what_is_wrong_with_a_function_marked_by_hand() -> None:
     x, data = (relay.var(name, shape=(1, 4, 6, 6)) for name in ("x", "x0"))
-    call = relay.Call(marked_layer(relay.sin(x), x), [data])
+    call = relay.Call(marked_layer(relay.sinh(x), x), [data])
     given = tvm.IRModule.from_expr(relay.Function([data], call))
-    with pytest.raises(ConvoyError, match=r"function layer, sin.*: expected an op Convoy takes, got sin"):
+    with pytest.raises(ConvoyError, match=r"function layer, sinh.*: expected an op Convoy takes, got sinh"):
         partition_for_convoy(given, strict=True)
 
 
@@ -144,10 +144,10 @@ def test_a_marked_function_may_be_called_twice() -> None:
     # TVM's Inline wrote both into one function, with one parameter for the two: the build failed
     x, data = (relay.var(name, shape=(1, 4, 6, 6)) for name in ("x", "x0"))
     function = marked_layer(relay.nn.relu(x), x)
-    made = relay.add(relay.Call(function, [relay.sin(data)]), relay.Call(function, [data]))
+    made = relay.add(relay.Call(function, [relay.sinh(data)]), relay.Call(function, [data]))
     array = random(1, 4, 6, 6)
     (got,) = run_library(relay.build(tvm.IRModule.from_expr(relay.Function([data], made)), "convoy"), array)
-    want = np.maximum(np.sin(array), 0) + np.maximum(array, 0)
+    want = np.maximum(np.sinh(array), 0) + np.maximum(array, 0)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 

@@ -21,6 +21,7 @@ VOLUME = (1, 4, 5, 6, 7)
 UNARY = {
     "nn.relu": op.nn.relu, "sigmoid": op.sigmoid, "tanh": op.tanh, "exp": op.exp, "abs": op.abs,
     "negative": op.negative, "erf": op.erf, "floor": op.floor, "ceil": op.ceil,
+    "sin": op.sin, "cos": op.cos, "atan": op.atan,
     "log": lambda x: op.log(op.abs(x)), "sqrt": lambda x: op.sqrt(op.abs(x)),
     "rsqrt": lambda x: op.rsqrt(op.abs(x)), "clip": lambda x: op.clip(x, -0.5, 0.75),
     "nn.leaky_relu": lambda x: op.nn.leaky_relu(x, 0.1), "copy": op.copy,

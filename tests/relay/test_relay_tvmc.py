@@ -19,7 +19,7 @@ def tiny_onnx():
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], name="first", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["a"], ["b"], name="act"),
-        helper.make_node("Sin", ["b"], ["c"], name="host"),
+        helper.make_node("Sinh", ["b"], ["c"], name="host"),
         helper.make_node("Conv", ["c", "v"], ["d"], name="second"),
         helper.make_node("MaxPool", ["d"], ["e"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
         helper.make_node("Concat", ["e", "e"], ["y"], name="twice", axis=1),

@@ -34,7 +34,7 @@ ActivationKind = Literal[
 """Kinds of ``Unary`` that join a kernel."""
 UnaryKind = Literal[
     ActivationKind, "exp", "log", "sqrt", "rsqrt", "abs", "neg", "erf", "square", "softplus", "round",
-    "floor", "ceil", "reciprocal",
+    "floor", "ceil", "reciprocal", "sin", "cos", "atan",
 ]  # fmt: skip
 PARAMETERS: Mapping[str, str] = {"clip": "ab", "leaky_relu": "a", "elu": "a", "hardsigmoid": "ab"}
 """Those each unary kind reads; the others read none."""

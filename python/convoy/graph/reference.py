@@ -395,6 +395,9 @@ _UNARY: dict[str, Callable[[Values, float, float], Values]] = {
     "floor": lambda x, a, b: np.floor(x),
     "ceil": lambda x, a, b: np.ceil(x),
     "reciprocal": lambda x, a, b: 1 / x,
+    "sin": lambda x, a, b: np.sin(x),
+    "cos": lambda x, a, b: np.cos(x),
+    "atan": lambda x, a, b: np.arctan(x),
 }
 """round is to nearest, ties to even."""
 

@@ -270,8 +270,8 @@ def test_the_instrument_allows_a_pass_that_partitions() -> None:
         return partition_for_convoy(partition(module), folding=False)
 
     x, small = relay.Var("x0", TYPE), relay.Var("x1", relay.TensorType((1, 4)))
-    marked = PLAIN["let"](mark("acme", "acme_0"), relay.sin(block(x)))
-    main = relay.Function([x, small], relay.Tuple([marked, relay.sin(relay.exp(small))]))
+    marked = PLAIN["let"](mark("acme", "acme_0"), relay.sinh(block(x)))
+    main = relay.Function([x, small], relay.Tuple([marked, relay.sinh(relay.exp(small))]))
     module = relay.transform.InferType()(tvm.IRModule.from_expr(main))
     with tvm.transform.PassContext(opt_level=3, instruments=[NoTouch()]):
         after = mine(module)

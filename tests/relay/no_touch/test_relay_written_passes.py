@@ -61,20 +61,20 @@ def answers(mod: tvm.IRModule, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("attributes", [{}, {"Compiler": "other", "global_symbol": "external"}])
 def test_a_new_function_with_the_name_of_a_hidden_one_gets_another(attributes: dict[str, str]) -> None:
-    # tanh → exp, and a pass adds sin as "external"  =>  tanh → exp → sin; not exp, which has the name
-    new = function(lambda x: relay.sin(relay.sin(x)), **attributes)
+    # tanh → exp, and a pass adds sinh as "external"  =>  tanh → exp → sinh; not exp, which has the name
+    new = function(lambda x: relay.sinh(relay.sinh(x)), **attributes)
     result = written(add(relay.GlobalVar("external"), new))(module())
     assert {str(var.name_hint) for var in result.get_global_vars()} == {"external", "external_1", "main"}
     tvm.ir.assert_structural_equal(result["external"], module()["external"])
     if attributes:
         assert result["external_1"].attrs["global_symbol"] == "external_1"
-    np.testing.assert_allclose(answers(result, X1), np.sin(np.sin(np.exp(np.tanh(X1)))), rtol=1e-5)
+    np.testing.assert_allclose(answers(result, X1), np.sinh(np.sinh(np.exp(np.tanh(X1)))), rtol=1e-5)
 
 
 def test_a_new_function_with_a_name_that_is_free_keeps_it() -> None:
-    result = written(add(relay.GlobalVar("mine"), function(relay.sin)))(module())
+    result = written(add(relay.GlobalVar("mine"), function(relay.sinh)))(module())
     assert {str(var.name_hint) for var in result.get_global_vars()} == {"external", "mine", "main"}
-    np.testing.assert_allclose(answers(result, X1), np.sin(np.exp(np.tanh(X1))), rtol=1e-5)
+    np.testing.assert_allclose(answers(result, X1), np.sinh(np.exp(np.tanh(X1))), rtol=1e-5)
 
 
 def test_another_function_in_the_place_of_a_marked_one_is_an_error() -> None:
@@ -82,7 +82,7 @@ def test_another_function_in_the_place_of_a_marked_one_is_an_error() -> None:
         "no_touch: function 'external': expected it where it is called, got another function in its place"
     )
     with pytest.raises(Exception, match=message):
-        written(add(PLACE, function(relay.sin)))(module())
+        written(add(PLACE, function(relay.sinh)))(module())
 
 
 def test_a_guarded_partition_beside_another_of_the_same_codegen() -> None:
