@@ -169,10 +169,14 @@ def _scale(w: _Writer, a: tuple[str, str, str], b: tuple[str, str, str], bias: s
 def _qgemm(w: _Writer) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = w.given(*range(9))
     given = {attribute.name: attribute for attribute in w.node.attribute}
-    factors = [w.centred(a, a_zero, TensorProto.DOUBLE), w.centred(b, b_zero, TensorProto.DOUBLE)]
-    for i, name in enumerate(("transA", "transB")):
-        if name in given and given[name].i:
-            factors[i] = w.add("Transpose", factors[i])
+    turned = [name in given and bool(given[name].i) for name in ("transA", "transB")]
+    factors = [
+        w.centred(a, a_zero, TensorProto.DOUBLE),
+        w.centred(b, b_zero, TensorProto.DOUBLE, rows=turned[1]),  # those of columns of the product
+    ]
+    factors = [
+        w.add("Transpose", factor) if turn else factor for factor, turn in zip(factors, turned, strict=True)
+    ]
     y = w.add("MatMul", *factors)
     if bias:
         y = w.add("Add", y, w.add("Cast", bias, to=TensorProto.DOUBLE))
