@@ -14,7 +14,7 @@ from convoy.graph import Graph, Tensor
 from convoy.graph.builder import Builder
 from convoy.graph.digest import content_hash
 from convoy.graph.dtypes import ARRAYS, BYTES, DType, cell_elements, dtype_of
-from convoy.graph.ops import Binary, Concat, Node, Pad, Product, Reshape, Slice, Transpose, Unary
+from convoy.graph.ops import Binary, Concat, Node, Pad, Product, Reshape, Slice, Softmax, Transpose, Unary
 from convoy.graph.reference import run
 from convoy.graph.verify import verify
 from convoy.kernels.planner import make_plan
@@ -44,6 +44,7 @@ def test_a_cell_is_32_bits_of_any_type(dtype: DType) -> None:
         (Transpose(inputs=("x",), output="y", perm=(0, 2, 1)), (1, 6, 4)),
         (Slice(inputs=("x",), output="y", axis=1, begin=1, end=3), (1, 2, 6)),
         (Concat(inputs=("x", "x"), output="y", axis=2), (1, 4, 12)),
+        (Pad(inputs=("x",), output="y", widths=((0, 0), (1, 0), (2, 2)), value=100), (1, 5, 10)),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -68,10 +69,11 @@ def test_ops_that_compute_know_float32_alone(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", OTHERS)
 def test_what_no_kernel_knows_is_refused_before_it_is_planned(dtype: DType) -> None:
-    pad = Pad(inputs=("x",), output="y", widths=((0, 0), (1, 1)))
-    assert make_plan(one_node(pad, (1, 26), "float32"), Target("avx2")).steps
-    with pytest.raises(GraphError, match=rf"plan: pad %y: expected tensors of float32, got %x of {dtype}"):
-        make_plan(one_node(pad, (1, 26), dtype), Target("avx2"))
+    softmax = Softmax(inputs=("x",), output="y", axis=2)
+    assert make_plan(one_node(softmax, (1, 4, 6), "float32"), Target("avx2")).steps
+    problem = rf"plan: softmax %y: expected tensors of float32, got %x of {dtype}"
+    with pytest.raises(GraphError, match=problem):
+        make_plan(one_node(softmax, (1, 4, 6), dtype), Target("avx2"))
 
 
 def build(array: np.ndarray[Any, Any]) -> tuple[Builder, str]:

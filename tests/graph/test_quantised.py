@@ -11,8 +11,9 @@ from building import Builder
 from convoy.errors import GraphError
 from convoy.graph import Graph, Tensor
 from convoy.graph.builder import Builder as Lowered
+from convoy.graph.bytes import prepare_bytes
 from convoy.graph.dtypes import DType
-from convoy.graph.ops import Conv2d, Dequantize, Quantize, Reshape, Slice, Unary
+from convoy.graph.ops import Conv2d, Dequantize, Pad, Quantize, Reshape, Slice, Unary
 from convoy.graph.quantised import dequantize, dequantize_constants, quantize
 from convoy.graph.reference import run
 from convoy.graph.rewrite import simplify
@@ -232,6 +233,31 @@ def test_bytes_of_other_numbers_are_made_of_what_was_moved(graph: Graph) -> None
 
 def test_what_has_a_scale_for_each_channel_is_moved_as_floats() -> None:
     assert [type(node) for node in simplify(moved(axes=4)).nodes] == [Quantize, Dequantize, Slice, Quantize]
+
+
+def padded(value: float = 0.0, seen: bool = False) -> Graph:
+    """relu(dequantize(quantize(pad(dequantize(quantize(x)))))), and the pad where it is seen."""
+    b = Lowered("flat")
+    x = b.input("x", (1, 4, 4))
+    one, zero = np.float32([0.5]), np.int8([-3])
+    y = b.dequantize(b.quantize(x, one, zero), one, zero)
+    pad = b.node(Pad, (y,), (1, 4, 6), widths=((0, 0), (0, 0), (1, 1)), value=value)
+    y = b.node(Unary, (b.dequantize(b.quantize(pad, one, zero), one, zero),), (1, 4, 6), kind="relu")
+    return b.finish((x,), (y, pad) if seen else (y,), 1)
+
+
+@pytest.mark.parametrize("graph", [padded(), padded(3.5), padded(-1.0, seen=True)])
+def test_padding_that_is_a_byte_is_of_bytes(graph: Graph) -> None:
+    simple = prepare_bytes(simplify(graph))
+    assert [type(node) for node in simple.nodes][:3] == [Quantize, Pad, Dequantize]
+    x = np.linspace(-9, 9, 16, dtype=np.float32).reshape(1, 4, 4)
+    for got, want in zip(run(simple, [x]), run(graph, [x]), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("value", [0.25, 1e9, -np.inf])
+def test_padding_that_is_no_byte_is_of_floats(value: float) -> None:
+    assert [type(node) for node in simplify(padded(value)).nodes][:3] == [Quantize, Dequantize, Pad]
 
 
 def of_a_row(axes: int = 1, seen: bool = False) -> Graph:

@@ -14,6 +14,7 @@ from convoy.graph.ops import (
     ChannelShuffle,
     Concat,
     Conv2d,
+    Pad,
     Pool2d,
     Reduce,
     Reshape,
@@ -105,6 +106,42 @@ def pools(q: Quantised) -> list[str]:
 
 
 @case
+def maxima_of_another_scale(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 36, 11, 9), 0.03, 117)
+    windows = {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1, 1, 1)}
+    most = q.op(Pool2d, x, shape=(1, 36, 6, 5), kind="max", **windows)
+    signed = q.bytes(q.input(1, 20, 9, 9), 0.03, -7, "int8")
+    large = q.op(Pool2d, signed, shape=(1, 20, 9, 9), kind="max", kernel=(3, 3), padding=(1, 1, 1, 1))
+    behind = q.bytes(q.conv(q.bytes(most, 0.0271, 90), 16), 0.02, 110)
+    return [behind, q.bytes(q.unary(large, "tanh"), 0.0079, 3, "int8")]
+
+
+@case
+def padding_of_whoever_reads_it(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 20, 9, 8), 0.03, 117)
+    around = {"widths": ((0, 0), (0, 0), (0, 1), (2, 1))}
+    padded = q.bytes(q.op(Pad, x, shape=(1, 20, 10, 11), **around), 0.03, 117)
+    made = q.op(Pad, q.unary(q.conv(x, 32)), shape=(1, 32, 10, 11), **around)
+    same, valid = {"padding": (1, 1, 1, 1)}, {"padding": (0, 0, 0, 0)}
+    return [
+        q.bytes(q.conv(padded, 16, 3, **same), 0.02, 110),
+        q.bytes(q.conv(q.bytes(made, 0.0191), 16, 3, **valid), 0.02, 110),
+    ]
+
+
+@case
+def padding_that_is_a_step(q: Quantised) -> list[str]:
+    x = q.bytes(q.input(1, 20, 9, 8), 0.03, 117)
+    turned = q.op(Pad, x, shape=(1, 20, 11, 11), widths=((0, 0), (0, 0), (1, 1), (1, 2)), mode="reflect")
+    signed = q.bytes(q.input(1, 20, 7), 0.03, -7, "int8")
+    flat = q.op(Pad, signed, shape=(1, 24, 9), widths=((0, 0), (1, 3), (1, 1)), value=np.float32(0.03) * 5)
+    return [
+        q.bytes(q.conv(q.bytes(turned, 0.0271, 110), 16, 3), 0.02, 110),
+        q.bytes(flat, 0.03, -7, "int8"),
+    ]
+
+
+@case
 def means(q: Quantised) -> list[str]:
     x = q.bytes(q.input(1, 36, 11, 9), 0.03, 117)
     whole = q.bytes(q.op(Reduce, x, shape=(1, 36, 1, 1), kind="mean", axes=(2, 3)), 0.0031, 101)
@@ -157,7 +194,12 @@ def other_sizes(q: Quantised) -> list[str]:
     near = {"mode": "nearest", "coordinates": "asymmetric", "rounding": "floor"}
     far = {"mode": "bilinear", "coordinates": "half_pixel", "rounding": "round_prefer_floor"}
     nearest = q.bytes(q.op(Resize, x, shape=(1, 20, 10, 8), **near), 0.03, 117)
-    return [nearest, q.bytes(q.op(Resize, x, shape=(1, 20, 9, 7), **far), 0.0271, 120)]
+    other = q.bytes(q.op(Resize, x, shape=(1, 20, 11, 9), **near), 0.0271, 100)
+    return [
+        nearest,
+        q.bytes(q.conv(other, 16), 0.02, 110),
+        q.bytes(q.op(Resize, x, shape=(1, 20, 9, 7), **far), 0.0271, 120),
+    ]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -170,8 +212,9 @@ def test_bytes_agree_with_exact_evaluation(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "pools", "means", "bytes_that_are_moved", "bytes_of_unequal_scales_side_by_side",
-        "functions_of_one_byte", "other_sizes", "what_is_added_to_is_rounded_before",
+        "pools", "maxima_of_another_scale", "padding_of_whoever_reads_it", "padding_that_is_a_step",
+        "means", "bytes_that_are_moved", "bytes_of_unequal_scales_side_by_side", "functions_of_one_byte",
+        "other_sizes", "what_is_added_to_is_rounded_before",
     ],
 )  # fmt: skip
 def test_what_is_between_bytes_stays_in_bytes(name: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from convoy.graph.graph import Graph, drop_unread
-from convoy.graph.ops import Dequantize, Node, Quantize, Tensor
+from convoy.graph.ops import Dequantize, Node, Pad, Quantize, Tensor
 from convoy.graph.quantised import is_dequantised_constant
 
 OFFSET = 128
@@ -56,6 +56,8 @@ def _unsigned(graph: Graph) -> Graph:
             constants[name] = (graph.constants[zero].astype(np.int64) + OFFSET).astype(np.uint8)
             tensors[name] = Tensor(name, constants[name].shape, "uint8")
             node = replace(node, inputs=(x, scale, name))
+        elif isinstance(node, Pad) and node.mode == "constant" and data in changed:
+            node = replace(node, value=node.value + OFFSET)
         nodes.append(node)
     tensors |= {name: replace(tensors[name], dtype="uint8") for name in changed}
     return drop_unread(replace(graph, nodes=tuple(nodes), constants=constants, tensors=tensors))

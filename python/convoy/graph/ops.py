@@ -330,6 +330,7 @@ class ChannelShuffle(Node):
 class Pad(Node):
     """x; ``widths[i]`` = (before, after) of axis i, none negative, axis 0 is (0, 0)."""
 
+    moves = True
     widths: tuple[Pair, ...]
     mode: PadMode = "constant"
     """NumPy's: what reflects or wraps does so once."""

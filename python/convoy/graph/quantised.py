@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +22,11 @@ from convoy.graph.ops import (
     Pool2d,
     Quantize,
     Reshape,
+    Resize,
     Tensor,
     Unary,
 )
+from convoy.graph.sizes import is_open
 
 Values = NDArray[Any]
 
@@ -97,6 +99,57 @@ def move_requantized(node: Node, graph: Graph) -> Made | None:
     return Made((*each, moved), tensors=tuple(tensors))
 
 
+def move_padded(node: Node, graph: Graph) -> Made | None:
+    """pad(dequantize(x))  =>  dequantize(pad(x)), of one scale, where a byte stands for the value."""
+    if not isinstance(node, Pad) or not (found := _bytes_behind(node.inputs, graph)):
+        return None
+    (back,) = found
+    scale, zero = (graph.constants[name] for name in back.inputs[1:])
+    value = 0.0
+    if node.mode == "constant":
+        given = np.array([node.value], np.float32)
+        byte = quantize(given, scale, zero, 0)
+        if dequantize(byte, scale, zero, 0) != given:
+            return None
+        value = float(byte.item())
+    name = f"{node.output}.bytes"
+    padded = replace(node, inputs=back.inputs[:1], output=name, value=value)
+    tensor = Tensor(name, graph.shape(node.output), graph.dtype(back.inputs[0]))
+    return Made(
+        (padded, replace(back, inputs=(name, *back.inputs[1:]), output=node.output)), tensors=(tensor,)
+    )
+
+
+def pick_bytes(node: Node, graph: Graph) -> Made | None:
+    """pick(dequantize(x))  =>  dequantize(quantize(pick(dequantize(x)))): what it picks are bytes already.
+
+    Such are maxima and nearest pixels. Without it they are bytes only where the next scale is the same.
+    """
+    picks = node.kind == "max" if isinstance(node, Pool2d) else isinstance(node, Resize)
+    picks &= not isinstance(node, Resize) or node.mode == "nearest"
+    if not picks or is_open((graph.shape(node.inputs[0]), graph.shape(node.output))):
+        return None
+    found, readers = _bytes_behind(node.inputs, graph), graph.consumers[node.output]
+    if not found or found[0].inputs[0] in graph.inputs:
+        return None
+    if all(isinstance(reader, Quantize) and same_numbers(reader, found[0], graph) for reader in readers):
+        return None
+    (back,) = found
+    picked, made = f"{node.output}.picked", f"{node.output}.bytes"
+    numbers = back.inputs[1:]
+    return Made(
+        (
+            replace(node, output=picked),
+            Quantize(inputs=(picked, *numbers), output=made, origin=node.origin, axis=back.axis),
+            replace(back, inputs=(made, *numbers), output=node.output),
+        ),
+        tensors=(
+            Tensor(picked, graph.shape(node.output)),
+            Tensor(made, graph.shape(node.output), graph.dtype(back.inputs[0])),
+        ),
+    )
+
+
 def quantize_before_reshape(node: Node, graph: Graph) -> Made | None:
     """quantize(reshape(x))  =>  reshape(quantize(x)), of one scale: a convolution of rows makes bytes."""
     reshape = graph.producer.get(node.inputs[0])
@@ -121,13 +174,16 @@ def _dequantised(node: Node, graph: Graph) -> list[Dequantize]:
 
     Padding is left where it is: a convolution may have it for its own.
     """
-    if not node.moves or isinstance(node, Pad):
-        return []
-    made = [graph.producer.get(name) for name in node.inputs]
+    return [] if not node.moves or isinstance(node, Pad) else _bytes_behind(node.inputs, graph)
+
+
+def _bytes_behind(names: Sequence[str], graph: Graph) -> list[Dequantize]:
+    """What dequantises all of some tensors, each with one scale; none where some of them are no bytes."""
+    made = [graph.producer.get(name) for name in names]
     found = [one for one in made if isinstance(one, Dequantize) and graph.shape(one.inputs[1]) == (1,)]
     data = [one.inputs[0] for one in found]
     movable = all(graph.dtype(x) in QUANTISED and x not in graph.constants for x in data)
-    return found if movable and len(found) == len(made) else []
+    return found if movable and len(found) == len(names) else []
 
 
 def drop_requantize(node: Node, graph: Graph) -> Node | None:

@@ -27,10 +27,13 @@ from convoy.graph.ops import (
     Binary,
     ChannelShuffle,
     Conv2d,
+    Dequantize,
     Node,
     Pad,
     Pool2d,
+    Quantize,
     Reshape,
+    Sides,
     Slice,
     Tensor,
     Transpose,
@@ -40,8 +43,11 @@ from convoy.graph.polynomial import read_line
 from convoy.graph.quantised import (
     drop_requantize,
     move_bytes,
+    move_padded,
     move_requantized,
+    pick_bytes,
     quantize_before_reshape,
+    same_numbers,
     swallow_clamp,
 )
 from convoy.graph.shapes import find_blind_window
@@ -63,6 +69,7 @@ def simplify(graph: Graph, disabled: Collection[str] = ()) -> Graph:
         simpler = _rewrite(graph, REWRITES)
         if simpler.nodes == graph.nodes:  # what is merged is no part of an idiom
             merges = (
+                move_padded,  # what no convolution has for its own
                 merge_scale,
                 merge_branches,
                 partial(merge_bias, kernels=find_kernels(graph, disabled)),
@@ -211,6 +218,53 @@ def merge_pad(node: Node, graph: Graph) -> Node | None:
     if not isinstance(node, Conv2d | Pool2d):
         return None
     pad = graph.producer.get(node.inputs[0])
+    padding = _padding_with(node, pad, graph)
+    if padding is None or pad is None:
+        return None
+    return replace(node, inputs=(pad.inputs[0], *node.inputs[1:]), padding=padding)
+
+
+def merge_quantised_pad(node: Node, graph: Graph) -> Made | None:
+    """The same where the pad is quantised: pad and rounding change places, as zero is a byte.
+
+    conv2d(dequantize(quantize(pad(x, 0))))  =>  conv2d(dequantize(quantize(x))) with larger padding.
+    """
+    if not isinstance(node, Conv2d | Pool2d):
+        return None
+    back = graph.producer.get(node.inputs[0])
+    made = graph.producer.get(back.inputs[0]) if isinstance(back, Dequantize) else None
+    if not isinstance(back, Dequantize) or not isinstance(made, Quantize):
+        return None
+    pad = graph.producer.get(made.inputs[0])
+    padding = _padding_with(node, pad, graph)
+    if padding is None or pad is None or not same_numbers(made, back, graph):
+        return None
+    if graph.scalar(made.inputs[1]) is None:
+        return None
+    (x,) = pad.inputs
+    data = graph.producer.get(x)
+    if isinstance(data, Dequantize) and same_numbers(data, back, graph):  # they are bytes already
+        return Made((replace(node, inputs=(x, *node.inputs[1:]), padding=padding),))
+    seen = any(
+        name in graph.outputs or len(graph.consumers[name]) > 1
+        for name in (pad.output, made.output, back.output)
+    )
+    if seen:
+        return None
+    names = f"{node.output}.unpadded", f"{node.output}.unpadded.floats"
+    tensors = (Tensor(names[0], graph.shape(x), graph.dtype(made.output)), Tensor(names[1], graph.shape(x)))
+    return Made(
+        (
+            replace(made, inputs=(x, *made.inputs[1:]), output=names[0]),
+            replace(back, inputs=(names[0], *back.inputs[1:]), output=names[1]),
+            replace(node, inputs=(names[1], *node.inputs[1:]), padding=padding),
+        ),
+        tensors=tensors,
+    )
+
+
+def _padding_with(node: Conv2d | Pool2d, pad: Node | None, graph: Graph) -> Sides | None:
+    """The padding of an op that has a pad before it for its own; None where it cannot."""
     if not isinstance(pad, Pad) or pad.mode != "constant" or pad.value != _fill_of(node):
         return None
     if len(pad.widths) != 4 or pad.widths[1] != (0, 0):
@@ -225,7 +279,7 @@ def merge_pad(node: Node, graph: Graph) -> Node | None:
             return None  # the pool's own overhang would be counted too
         if node.kind == "max" and find_blind_window(*sizes, *windows, padding, False) is not None:
             return None
-    return replace(node, inputs=(pad.inputs[0], *node.inputs[1:]), padding=padding)
+    return padding
 
 
 def _fill_of(node: Conv2d | Pool2d) -> float | None:
@@ -293,6 +347,7 @@ REWRITES: tuple[Rewrite, ...] = (
     merge_slice_of_pad,
     lift_pad,
     merge_pad,
+    merge_quantised_pad,
     merge_reshape,
     merge_transpose,
     lower_reshape,
@@ -300,6 +355,7 @@ REWRITES: tuple[Rewrite, ...] = (
     swallow_clamp,
     move_bytes,
     move_requantized,
+    pick_bytes,
     quantize_before_reshape,
     drop_requantize,
     *norms.REWRITES,

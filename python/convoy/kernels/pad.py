@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, number
+from convoy.graph.dtypes import MOVABLE, QUANTISED
 from convoy.graph.ops import Pad, PadMode
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
@@ -39,10 +40,13 @@ def emit_pad(step: PadArray, w: Writer) -> str:
     x_shape = w.sizes("ptrdiff_t", step.x.shape)
     before = w.sizes("ptrdiff_t", step.before)
     y_shape = w.sizes("ptrdiff_t", step.y.shape)
+    of_bytes = step.y.dtype in QUANTISED
+    kind = "bytes" if of_bytes else "plain"
+    value = f"(uint8_t){int(step.value)}" if of_bytes else number(step.value)
     return (
-        f"  cv_pad_plain(t, {w.pointer(step.y)}, {w.pointer(step.x)}, {len(step.before)}, {x_shape}, "
-        f"{before}, {y_shape}, CV_PAD_{step.mode.upper()}, {number(step.value)});\n"
+        f"  cv_pad_{kind}(t, {w.pointer(step.y)}, {w.pointer(step.x)}, {len(step.before)}, {x_shape}, "
+        f"{before}, {y_shape}, CV_PAD_{step.mode.upper()}, {value});\n"
     )
 
 
-KERNEL = KernelKind(nodes=(Pad,), plan=plan_pad, emitters={PadArray: emit_pad})
+KERNEL = KernelKind(nodes=(Pad,), plan=plan_pad, emitters={PadArray: emit_pad}, dtypes=MOVABLE)
