@@ -58,6 +58,20 @@ def test_scheduled_chain_computes_the_same(size: int) -> None:
     np.testing.assert_array_equal(*run(chain(size), x, y, of=of), *run(schedule(chain(size)), x, y, of=of))
 
 
+def test_numbers_that_are_rounded_again_and_again_are_stored_in_between() -> None:
+    # one expression of eight would keep TVM's simplifier busy for minutes
+    x = te.placeholder((4, 64), name="x")
+    y = x
+    for _ in range(8):
+        y = topi.cast(topi.cast(topi.multiply(y, 1.5), "uint16"), "float32")
+    function = te.create_prim_func([x, y])
+    text = schedule(function).script()
+    roundings = [line.count('Cast("uint16"') for line in text.splitlines()]
+    assert max(roundings) == 3
+    assert sum(roundings) == 8
+    assert text.count("    with T.sblock(") == 3
+
+
 def arg_max(shape: tuple[int, ...], axis: int):
     x = te.placeholder(shape, name="x")
     return te.create_prim_func([x, topi.argmax(x, axis)])

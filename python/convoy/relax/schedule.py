@@ -16,7 +16,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 from tvm.s_tir.transform import ConvertSSA
-from tvm_ffi import structural_map
+from tvm_ffi import structural_map, structural_walk
 
 from convoy.relax.wraps import wrap_around
 
@@ -28,6 +28,8 @@ RUN = 64
 """Sums that are taken side by side, where an outer axis is reduced."""
 _SIZES = re.compile(r"shape_func\d*")
 """How ``VMShapeLower`` names what computes sizes."""
+ROUNDINGS = 3
+"""Roundings to integers in one expression: for each more, TVM's simplifier takes seven times as long."""
 SHORT = 32
 """Elements of sums that LLVM writes out, and makes vectors of what is beside them."""
 
@@ -150,12 +152,23 @@ def _inline(loops: Schedule, block: Any) -> None:
     readers = loops.get_consumers(block)
     if len(readers) != 1 or _reduced(loops, block):
         return
+    roundings = [_count_roundings(loops.get(one)) for one in (block, readers[0])]
+    if all(roundings) and sum(roundings) > ROUNDINGS:
+        return
     made, read = _points(loops, block), _points(loops, readers[0])
     if made is None or read is None or read <= made:
         try:
             loops.compute_inline(block)
         except ScheduleError:
             return  # such as one that writes what it reads
+
+
+def _count_roundings(block: SBlock) -> int:
+    """How many floats a block makes integers of."""
+    casts: list[Any] = []
+    structural_walk(block.body, (tirx.Cast, casts.append))
+    types = [(str(cast.value.ty.dtype), str(cast.ty.dtype)) for cast in casts]
+    return sum("float" in of and "int" in to for of, to in types)
 
 
 def _order(loops: Schedule, block: Any, share: bool) -> None:
