@@ -112,6 +112,18 @@ def test_contributed_products_are_those_of_onnx_runtime(name: str) -> None:
     assert np.unique(answers[0]).size > 8
 
 
+def test_products_of_narrow_weights_are_of_floats_whatever_their_level() -> None:
+    packed = np.random.default_rng(0).integers(0, 256, (8, 2, 8)).astype(np.uint8)
+    attributes = "K = 32, N = 8, bits = 4, block_size = 16"
+    given = f"uint8[8,2,8] w = {numbers(packed)}, float[16] s = {numbers(np.linspace(0.1, 2, 16))}"
+    call = f"y = com.microsoft.MatMulNBits <{attributes}, accuracy_level = 4>(x, w, s)"
+    x = np.random.default_rng(1).standard_normal((4, 32)).astype(np.float32)
+    (found,) = reference_outputs(parse("float[4,32] x", "float[4,8]", given, call), {"x": x})
+    steps = np.stack([packed & 15, packed >> 4], -1).reshape(8, 2, 16) - 8.0
+    weight = (steps * np.linspace(0.1, 2, 16).reshape(8, 2, 1)).reshape(8, 32)
+    np.testing.assert_allclose(found, x @ weight.T, rtol=1e-4, atol=1e-4)
+
+
 def _without_output(node: onnx.NodeProto) -> None:
     del node.output[:]
 

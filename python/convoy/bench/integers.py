@@ -204,6 +204,16 @@ def _dynamic_quantize_lstm(w: _Writer) -> None:
     w.nodes[-1].attribute.extend(w.node.attribute)
 
 
+def _matmul_n_bits(w: _Writer) -> None:
+    """In float32, as it is defined; by ``accuracy_level`` its data would be rounded to bytes as it runs."""
+    node = onnx.NodeProto()
+    node.CopyFrom(w.node)
+    for attribute in node.attribute:
+        if attribute.name == "accuracy_level":
+            attribute.i = 1
+    w.nodes.append(node)
+
+
 @dataclass(frozen=True)
 class _Form:
     write: Callable[[_Writer], None]
@@ -224,4 +234,5 @@ _FORMS: Mapping[str, _Form] = {
     "DynamicQuantizeLSTM": _Form(_dynamic_quantize_lstm, 3, 3),
     "DynamicQuantizeMatMul": _Form(_dynamic_quantize_matmul, 3),
     "QGemm": _Form(_qgemm, 6),
+    "MatMulNBits": _Form(_matmul_n_bits, 3),
 }
