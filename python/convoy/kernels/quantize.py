@@ -10,6 +10,7 @@ from convoy.codegen.writer import Writer, fill_halo, write_scale
 from convoy.graph.dtypes import DType, range_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Dequantize, Quantize
+from convoy.graph.sizes import is_open
 from convoy.kernels.kernel import KernelKind, follows
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
@@ -55,7 +56,14 @@ def _cycles(size: float, dtype: DType, target: Target) -> float:
 
 
 def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
-    """What is quantised in blocks, of one scale, stays there."""
+    """What is quantised in blocks, of one scale, stays there, but for a result that nothing else reads.
+
+    Its bytes are a quarter of what the floats would be to take out of their blocks.
+    """
+    made = fusion.output
+    is_result = made in graph.outputs and not graph.consumers.get(made)
+    if isinstance(fusion.anchor, Dequantize) and is_result and not is_open(graph.shape(made)):
+        return False
     return follows(fusion, graph, blocked) and graph.scalar(fusion.anchor.inputs[1]) is not None
 
 
