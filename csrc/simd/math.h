@@ -204,10 +204,13 @@ static __attribute__((noinline, cold, unused)) float cv_huge_angle(float x, uint
   return bits >> 31 ? -r : r;
 }
 
+/* Up to here the number of quarters has 16 bits. */
+#define CV_FAR_ANGLE 102900.0f
+
 /* x = q pi/2 + r with |r| <= pi/4, but for rounding: returns r, and q in the low bits of *quarters.  The
  * parts of pi/2 have so few bits that their products with q are exact, up to 2^16. */
 CV_INLINE cv_vec cv_angle(cv_vec x, cv_int *quarters) {
-  const cv_vec most = cv_set1(102900.0f), shift = cv_set1(12582912.0f);
+  const cv_vec most = cv_set1(CV_FAR_ANGLE), shift = cv_set1(12582912.0f);
   const cv_vec shifted = cv_fma(x, cv_set1(0.63661975f), shift), q = cv_sub(shifted, shift);
   cv_vec r = cv_fnma(q, cv_set1(0x1.92p0f), x);
   r = cv_fnma(q, cv_set1(0x1.fcp-12f), r);
@@ -221,7 +224,7 @@ CV_INLINE cv_vec cv_angle(cv_vec x, cv_int *quarters) {
   cv_storeu(left, r);
   cv_storeu((float *)(void *)turned, shifted);
   for (int i = 0; i < CV_LANES; i++)
-    if (fabsf(at[i]) > 102900.0f) left[i] = cv_huge_angle(at[i], &turned[i]);
+    if (fabsf(at[i]) > CV_FAR_ANGLE) left[i] = cv_huge_angle(at[i], &turned[i]);
   *quarters = cv_as_int(cv_loadu((const float *)(const void *)turned));
   return cv_loadu(left);
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import tvm
@@ -74,8 +76,8 @@ def add_one(x: T.Buffer((1, 4, 5, 5), "float32")):  # type: ignore[no-untyped-de
             x[a, b, c, d] = x[a, b, c, d] + T.float32(1)
 
 
-def writing_in_place(scales: bool) -> tvm.IRModule:
-    # conv(y) + conv(y + 1), the sum written where y was
+def writing_in_place(form: str, flows: bool = True) -> tvm.IRModule:
+    # conv(y) + conv(y + 1), the sum written where y was; a norm's result is taken after that
     bb = relax.BlockBuilder()
     weight = relax.const(np.random.default_rng(0).uniform(-1, 1, (4, 4, 3, 3)).astype("float32"))
     x = relax.Var("x", relax.TensorType((1, 4, 5, 5), "float32"))
@@ -83,22 +85,29 @@ def writing_in_place(scales: bool) -> tvm.IRModule:
 
     def conv(y: relax.Expr) -> relax.Expr:
         made = bb.emit(relax.op.nn.conv2d(y, weight, padding=1))
-        return bb.emit(relax.op.multiply(made, relax.const(2.0))) if scales else made
+        return bb.emit(relax.op.multiply(made, relax.const(2.0))) if form == "scaled" else made
 
     with bb.function("main", [x]):
-        with bb.dataflow():
+        with bb.dataflow() if flows else nullcontext():
             y = bb.emit(relax.op.tanh(x))
-            before = conv(y)
+            before = y if form == "norm" else conv(y)
+            if "norm" in form:
+                numbers = [relax.const(np.full(4, v, "float32")) for v in (0.5, 0.1, 0.2, 0.7)]
+                before = bb.emit(relax.op.nn.batch_norm(before, *numbers, axis=1, training=False))
             z = bb.emit(relax.op.call_tir_inplace(var, [y], 0, out_ty=y.ty))
-            result = bb.emit_output(relax.op.add(before, conv(z)))
+            if "norm" in form:
+                before = bb.emit(relax.TupleGetItem(before, 0))
+            result = relax.op.add(before, conv(z))
+            result = bb.emit_output(result) if flows else bb.emit(result)
         bb.emit_func_output(result)
     return bb.get()
 
 
-@pytest.mark.parametrize("scales", [False, True])
-def test_what_is_read_before_it_is_written_to_is_read_before(scales: bool) -> None:
-    # once a region came to stand behind the call, and a fold moved the convolution there
-    module = writing_in_place(scales)
+@pytest.mark.parametrize("form", ["convolution", "scaled", "norm", "convolution and norm"])
+@pytest.mark.parametrize("flows", [True, False], ids=["dataflow", "none"])
+def test_what_is_read_before_it_is_written_to_is_read_before(form: str, flows: bool) -> None:
+    # once a region came to stand behind the call, and a fold moved the convolution or the norm there
+    module = writing_in_place(form, flows)
     data = np.random.default_rng(1).standard_normal((1, 4, 5, 5)).astype("float32")
 
     def run(built: tvm.IRModule, target: str) -> np.ndarray:
@@ -112,4 +121,4 @@ def test_what_is_read_before_it_is_written_to_is_read_before(scales: bool) -> No
         (convoy.relax.partition()(module), "convoy"),
     ):
         np.testing.assert_allclose(run(built, target), expected, atol=1e-4 * np.abs(expected).max())
-    assert blocks(end_blocks_at_writes()(module)) == [True, False, True]
+    assert blocks(end_blocks_at_writes()(module)) == ([True, False, True] if flows else [False])

@@ -77,6 +77,8 @@ class FoldScales:
         self.report = report
         self.pending: dict[Value, Pending] = {}
         self.norms: dict[Value, tuple[Node, Affine]] = {}
+        self.taken: set[Value] = set()
+        """Those whose first field has been taken."""
         self.shared: dict[Value, str] = {}
         """Anchors bound because they are read more than once, and the reason in words."""
         self.definitions: dict[Value, Node] = {}
@@ -116,11 +118,19 @@ class FoldScales:
             return False
         node, affine = self.norms[source]
         if index == 0:
+            self.taken.add(source)
             return self._keep_pending(self._see_affine(MappedOp(var, node, affine), node.args[0]))
         statistics = self.door.constant(node.args[2 + index])
         assert statistics is not None, "batch_norm() checked that the statistics are constants"
         self.door.constants[var] = statistics
         return True
+
+    def keep_norms(self) -> None:
+        """Bind batch norms of which the first field has not been taken yet, as they are."""
+        for var in [var for var in self.norms if var not in self.taken]:
+            node, _ = self.norms.pop(var)
+            self.force(node.args[0])
+            self.door.bind(self.door.rebuilt(node.call), var)
 
     def interpret_alias(self, var: Value, source: Value) -> bool:
         """Take over another name of a value."""

@@ -31,6 +31,9 @@ class ScaleWalk(Walk):
     def force(self, var: Var) -> None:
         self.folds.force(var)
 
+    def let_go(self) -> None:
+        self.folds.keep_norms()
+
     def interpret(self, var: Var, value: Expr) -> bool:
         if isinstance(value, TupleGetItem):
             return self.folds.interpret_item(var, value.tuple_value, value.index)

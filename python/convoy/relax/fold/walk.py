@@ -55,6 +55,8 @@ class Walk:
         self._twins: dict[Var, Var] = {}
         """For an item taken out of its tuple again, the variable that holds it already."""
         self._out: list[relax.Binding] = []
+        self._new_var: type[Var] = relax.DataflowVar
+        """The kind that the block's own variables are of."""
         self._old: dict[Var, relax.Binding] = {}
         """The bindings of the block as they came."""
 
@@ -88,6 +90,7 @@ class Walk:
         changed = False
         for block in body.blocks:
             self._out = []
+            self._new_var = relax.DataflowVar if isinstance(block, relax.DataflowBlock) else relax.Var
             self._old = {binding.var: binding for binding in block.bindings}
             for binding in block.bindings:
                 if binding.var in live:
@@ -96,6 +99,7 @@ class Walk:
                 self.force(var)
             for var in [v for v in self.constants if v in escaping]:
                 self._bind_constant(var)
+            self.let_go()
             self.close_block()
             same = len(self._out) == len(block.bindings) and all(
                 new.same_as(old) for new, old in zip(self._out, block.bindings, strict=True)
@@ -116,15 +120,18 @@ class Walk:
     def close_block(self) -> None:
         """Forget what must not be seen by later blocks, nor behind what may write."""
 
+    def let_go(self) -> None:
+        """Bind tuples whose items would be computed where they are taken: in another block, or too late."""
+
     def bind(self, value: Expr, var: Var | None = None, near: Var | None = None) -> Var:
-        """Append ``var = value`` (a fresh dataflow variable, named like ``near``, if none is given)."""
+        """Append ``var = value`` (a fresh variable of the block, named like ``near``, if none is given)."""
         old = self._old.get(var) if var is not None else None
         if old is not None and old.value.same_as(value):
             self._out.append(old)
             return old.var
         value = self.builder.normalize(value)
         if var is None:
-            var = relax.DataflowVar("lv" if near is None else near.name, value.ty)
+            var = self._new_var("lv" if near is None else near.name, value.ty)
         self._out.append(relax.VarBinding(var, value))
         return var
 
@@ -141,6 +148,7 @@ class Walk:
         if may_write(value):  # what is read before must not be read behind
             for var in self.held():
                 self.force(var)
+            self.let_go()
             self.close_block()
         inlined = self.inline(value) if flat else value
         if inlined.same_as(value):
