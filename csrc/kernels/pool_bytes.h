@@ -4,9 +4,9 @@
  *   cv_avg_pool_bytes   y = quantize(outer(sum of (x - x_scale.zero) *
  * x_scale.scale / divisor), y_scale)
  *
- * Sums are int32, so the mean is rounded twice: as a float, and to a byte. Both
- * are of any type: signed bytes are told by their scales, but not to
- * cv_max_pool_bytes, which takes unsigned ones.  y's halo is the caller's.
+ * Sums are int32, so the mean is rounded twice: as a float, and to a byte.  Of more than CV_BYTE_SUM_MOST
+ * bytes sums of parts are added as floats.  Both are of any type: signed bytes are told by their scales,
+ * but not to cv_max_pool_bytes, which takes unsigned ones.  y's halo is the caller's.
  */
 #ifndef CONVOY_KERNELS_POOL_BYTES_H_
 #define CONVOY_KERNELS_POOL_BYTES_H_
@@ -29,11 +29,31 @@ CV_INLINE cv_pixel cv_max_of_window(const cv_byte_window *w, const int taps_h, c
   return max;
 }
 
-CV_INLINE cv_int cv_sum_of_window(const cv_byte_window *w, const int taps_h, const int taps_w, int low) {
+/* Bytes whose sum int32 holds. */
+enum { CV_BYTE_SUM_MOST = 8388608 };
+
+/* A sum of `taps` bytes, each less the zero point. */
+CV_INLINE cv_vec cv_sum_of_steps(cv_int sum, int taps, int zero) {
+  return cv_from_int(cv_int_sub(sum, cv_int_set1(taps * zero)));
+}
+
+CV_INLINE cv_vec cv_sum_of_window(const cv_byte_window *w, const int taps_h, const int taps_w, cv_scale s) {
   cv_int sum = cv_int_set1(0);
   for (int i = 0; i < taps_h; i++)
     for (int j = 0; j < taps_w; j++)
-      sum = cv_int_add(sum, cv_byte_value(cv_load_bytes(w->x + i * w->tap_row + j * w->tap_column), low));
+      sum = cv_int_add(sum, cv_byte_value(cv_load_bytes(w->x + i * w->tap_row + j * w->tap_column), s.low));
+  return cv_sum_of_steps(sum, taps_h * taps_w, s.zero);
+}
+
+static inline cv_vec cv_sum_of_large_window(const cv_byte_window *w, cv_scale s) {
+  cv_vec sum = cv_zero();
+  for (int i = 0; i < w->taps_h; i++)
+    for (int j = 0; j < w->taps_w; j += CV_BYTE_SUM_MOST) {
+      cv_byte_window part = *w;
+      part.x += i * w->tap_row + j * w->tap_column;
+      const int taps_w = w->taps_w - j < CV_BYTE_SUM_MOST ? w->taps_w - j : CV_BYTE_SUM_MOST;
+      sum = cv_add(sum, cv_sum_of_window(&part, 1, taps_w, s));
+    }
   return sum;
 }
 
@@ -41,12 +61,10 @@ typedef struct cv_pool_scales {
   cv_scale x, y;
 } cv_pool_scales;
 
-/* The mean of `taps` bytes as a byte. */
-CV_INLINE cv_int cv_mean_byte(cv_int sum, int taps, int divisor, cv_activation outer,
-                              const cv_pool_scales *s) {
-  const cv_vec total = cv_from_int(cv_int_sub(sum, cv_int_set1(taps * s->x.zero)));
+/* The mean of bytes as a byte, of the sum of their steps. */
+CV_INLINE cv_int cv_mean_byte(cv_vec sum, int divisor, cv_activation outer, const cv_pool_scales *s) {
   const float share = divisor > 0 ? s->x.scale / (float)divisor : 0.0f;
-  return cv_quantize(cv_activate(cv_hold(cv_mul(total, cv_set1(share))), outer), s->y);
+  return cv_quantize(cv_activate(cv_hold(cv_mul(sum, cv_set1(share))), outer), s->y);
 }
 
 /* Number ox of a row of windows that begins at taps_h of x's rows. */
@@ -78,11 +96,12 @@ CV_INLINE void cv_pool_window(const cv_byte_window *w, const cv_pool *p, const c
                                                        : cv_max_of_window(w, w->taps_h, w->taps_w));
     return;
   }
-  const int low = s->x.low;
-  const cv_int sum = side == 3   ? cv_sum_of_window(w, 3, 3, low)
-                     : side == 2 ? cv_sum_of_window(w, 2, 2, low)
-                                 : cv_sum_of_window(w, w->taps_h, w->taps_w, low);
-  cv_store_bytes(y, cv_mean_byte(sum, w->taps_h * w->taps_w, w->divisor, p->outer, s));
+  const int large = (int64_t)w->taps_h * w->taps_w > CV_BYTE_SUM_MOST;
+  const cv_vec sum = side == 3   ? cv_sum_of_window(w, 3, 3, s->x)
+                     : side == 2 ? cv_sum_of_window(w, 2, 2, s->x)
+                     : large     ? cv_sum_of_large_window(w, s->x)
+                                 : cv_sum_of_window(w, w->taps_h, w->taps_w, s->x);
+  cv_store_bytes(y, cv_mean_byte(sum, w->divisor, p->outer, s));
 }
 
 /* Columns of x that are reduced together before their windows are. */
@@ -95,8 +114,9 @@ CV_INLINE cv_range cv_pool_inside(const cv_pool *p, const cv_byte_map *x, const 
   const int last = x->width + p->pad_left - p->kernel_w; /* where the last of them begins */
   const int begin = (p->pad_left + p->stride_w - 1) / p->stride_w;
   const int end = last < 0 ? 0 : last / p->stride_w + 1;
-  if (p->dilation_w != 1 || p->kernel_w > CV_POOL_COLUMNS || x->step != CV_LANES ||
-      taps_h.begin >= taps_h.end)
+  const int taps = taps_h.end - taps_h.begin;
+  if (p->dilation_w != 1 || p->kernel_w > CV_POOL_COLUMNS || x->step != CV_LANES || taps <= 0 ||
+      taps > CV_BYTE_SUM_MOST / CV_POOL_COLUMNS)
     return (cv_range){0, 0};
   return (cv_range){begin, end < y->width ? end : y->width};
 }
@@ -144,7 +164,7 @@ CV_INLINE void cv_mean_windows(const cv_int *sum, const int taps_w, int next, co
   for (int i = 0; i < count; i++, sum += next, y += y_step) {
     cv_int window = sum[0];
     for (int j = 1; j < taps_w; j++) window = cv_int_add(window, sum[j]);
-    cv_store_bytes(y, cv_mean_byte(window, taps, divisor, p->outer, s));
+    cv_store_bytes(y, cv_mean_byte(cv_sum_of_steps(window, taps, s->x.zero), divisor, p->outer, s));
   }
 }
 

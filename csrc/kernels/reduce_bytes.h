@@ -2,16 +2,14 @@
  *
  *   y[o][i] = quantize(sum over a of (x[o][a][i] - x_scale.zero) * x_scale.scale / axis, y_scale)
  *
- * x [outer][axis][inner], y [outer][inner]: unsigned, row-major, any alignment; axis is at most
- * CV_MEAN_BYTES_MOST, so that int32 holds a sum.  Threads share results.
- * The mean of a map is a pool as large as it is (pool_bytes.h).
+ * x [outer][axis][inner], y [outer][inner]: unsigned, row-major, any alignment.  Sums are int32, of more
+ * than CV_BYTE_SUM_MOST bytes those of parts, added as floats.  Threads share results. The mean of a map is
+ * a pool as large as it is (pool_bytes.h).
  */
 #ifndef CONVOY_KERNELS_REDUCE_BYTES_H_
 #define CONVOY_KERNELS_REDUCE_BYTES_H_
 
 #include "kernels/pool_bytes.h"
-
-enum { CV_MEAN_BYTES_MOST = 8388608 };
 
 /* `n` columns of `count` rows. */
 CV_INLINE cv_int cv_sum_byte_columns(const uint8_t *x, ptrdiff_t count, ptrdiff_t row, int n) {
@@ -40,14 +38,20 @@ static inline void cv_mean_bytes(cv_thread t, uint8_t *y, const uint8_t *x, ptrd
                                  ptrdiff_t inner, cv_scale x_scale, cv_scale y_scale) {
   static const cv_activation none = {CV_IDENTITY, 0, 0};
   const cv_pool_scales scales = {x_scale, y_scale};
-  const int pieces = (int)((inner + CV_LANES - 1) / CV_LANES), count = (int)axis;
+  const int pieces = (int)((inner + CV_LANES - 1) / CV_LANES);
   const cv_range share = cv_share(t, (int)outer * pieces);
   for (int i = share.begin; i < share.end; i++) {
     const ptrdiff_t o = i / pieces, column = (ptrdiff_t)(i % pieces) * CV_LANES;
     const int n = inner - column < CV_LANES ? (int)(inner - column) : CV_LANES;
     const uint8_t *from = x + o * axis * inner + column;
-    const cv_int sum = inner == 1 ? cv_sum_byte_row(from, axis) : cv_sum_byte_columns(from, axis, inner, n);
-    cv_store_bytes_n(y + o * inner + column, cv_mean_byte(sum, count, count, none, &scales), n);
+    cv_vec sum = cv_zero();
+    for (ptrdiff_t a = 0; a < axis; a += CV_BYTE_SUM_MOST) {
+      const int count = axis - a < CV_BYTE_SUM_MOST ? (int)(axis - a) : CV_BYTE_SUM_MOST;
+      const cv_int part = inner == 1 ? cv_sum_byte_row(from + a, count)
+                                     : cv_sum_byte_columns(from + a * inner, count, inner, n);
+      sum = cv_add(sum, cv_sum_of_steps(part, count, x_scale.zero));
+    }
+    cv_store_bytes_n(y + o * inner + column, cv_mean_byte(sum, (int)axis, none, &scales), n);
   }
 }
 

@@ -60,6 +60,20 @@ static void check_pool(const cv_pool *p, int channels, int size, int ceil_mode, 
   check_bytes_free(x);
 }
 
+/* A window whose sum int32 does not hold. */
+static void check_large_window(void) {
+  const int height = 2904, width = 2907;
+  const cv_pool p = {height, width, 1, 1, 1, 1, 0, 0, 0, 0, 0, {CV_IDENTITY, 0, 0}};
+  const cv_scale xs = {0.05f, 0, 0, 255}, ys = {0.07f, 0, 0, 255};
+  const cv_byte_map x = check_bytes_map(1, height, width, 0, CV_LANES);
+  const cv_byte_map y = check_bytes_map(1, 1, 1, 0, CV_LANES);
+  for (int i = 0; i < height; i++) memset(x.data + i * x.row, 255, (size_t)width * CV_LANES);
+  cv_avg_pool_bytes((cv_thread){0, 1}, &p, x, y, xs, ys);
+  CHECK(*check_byte_at(y, CV_LANES, 0, 0, 0) == 182, "the mean of a large window is %d, expected 182",
+        *check_byte_at(y, CV_LANES, 0, 0, 0));
+  check_bytes_free(x), check_bytes_free(y);
+}
+
 int main(void) {
   const cv_activation none = {CV_IDENTITY, 0, 0}, relu = {CV_CLAMP, 0, INFINITY};
   const cv_pool pools[] = {
@@ -81,5 +95,6 @@ int main(void) {
       }
   for (int i = 0; i < 4; i++) /* rows that are reduced part by part */
     check_pool(&pools[i], CV_LANES, 3 * CV_POOL_COLUMNS, 0, 2, bytes, fine);
+  check_large_window();
   return check_done();
 }

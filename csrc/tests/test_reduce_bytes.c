@@ -29,6 +29,10 @@ int main(void) {
       check_mean(1 + (i + j) % 5, axes[i], inners[j], 1 + i % 4, bytes, fine);
       check_mean(3, axes[i], inners[j], 2, fine, bytes);
     }
-  check_mean(1, CV_MEAN_BYTES_MOST, 1, 1, (cv_scale){0.05f, 0, 0, 255}, bytes);
+  for (int beyond = 0; beyond < 2; beyond++) { /* what int32 holds */
+    const int most = CV_BYTE_SUM_MOST + 2 * beyond * (CV_BYTE_SUM_MOST + 500);
+    check_mean(1, most, 1, 1, (cv_scale){0.05f, 0, 0, 255}, bytes);
+    check_mean(1, most, 3, 1, (cv_scale){0.05f, 255, 0, 255}, bytes);
+  }
   return check_done();
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convoy import options
-from convoy.kernels import matmul, product, reduce_bytes, strided
+from convoy.kernels import matmul, product, strided
 from convoy.kernels.conv2d import choose, depthwise, row_points, schedules
 from convoy.kernels.strips import window
 from convoy.plan import maps
@@ -28,7 +28,6 @@ SHARED = {
     "CV_WINOGRAD_ROWS_ROOM": ("kernels/conv2d_winograd_rows.h", row_points.ROOM),
     "CV_WINOGRAD_ROWS_MAX_SPAN": ("kernels/conv2d_winograd_rows.h", row_points.MOST_SPAN),
     "CV_WINOGRAD_MAX_OUT": ("kernels/conv2d_winograd_transforms.h", max(schedules.OUTS["fastest"])),
-    "CV_MEAN_BYTES_MOST": ("kernels/reduce_bytes.h", reduce_bytes.MOST),
     "CV_CONV2D_LINE": ("kernels/conv2d_direct_form.h", maps.LINE_BYTES // 4),
     "CV_MAX_THREADS": ("runtime/team.c", options.MOST_THREADS),
 }

@@ -26,7 +26,6 @@ from convoy.graph.ops import (
     Tensor,
     Unary,
 )
-from convoy.graph.sizes import is_open
 
 Values = NDArray[Any]
 
@@ -127,7 +126,7 @@ def pick_bytes(node: Node, graph: Graph) -> Made | None:
     """
     picks = node.kind == "max" if isinstance(node, Pool2d) else isinstance(node, Resize)
     picks &= not isinstance(node, Resize) or node.mode == "nearest"
-    if not picks or is_open((graph.shape(node.inputs[0]), graph.shape(node.output))):
+    if not picks:
         return None
     found, readers = _bytes_behind(node.inputs, graph), graph.consumers[node.output]
     if not found or found[0].inputs[0] in graph.inputs:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from convoy.graph.dtypes import QUANTISED
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Quantize, Unary
-from convoy.graph.sizes import is_open
 from convoy.kernels.elementwise import plan_elementwise
 from convoy.kernels.elementwise import wants_map as chain_wants_map
 from convoy.kernels.kernel import KernelKind
@@ -25,8 +24,6 @@ from convoy.target import Target
 
 def takes(fusion: Fusion, graph: Graph, target: Target, threads: int, options: Options) -> bool:
     """Whether a table does it, or bytes are uint8, of one scale each, and sizes known."""
-    if is_open(graph.shape(fusion.output)):
-        return False
     if is_table(fusion, graph):
         return True
     if isinstance(fusion.anchor, Quantize):  # of a scale for each channel

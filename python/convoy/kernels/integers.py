@@ -9,7 +9,6 @@ from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize, MatMul, Node
 from convoy.graph.quantised import dequantize_constants, is_dequantised_constant
-from convoy.graph.sizes import is_open
 from convoy.graph.wide import halve_wide_weights
 from convoy.kernels.conv2d.choose import choose_bytes, describe_estimates
 from convoy.kernels.matmul_bytes import matmul_cycles
@@ -76,7 +75,7 @@ def halving_pays(target: Target, threads: int, options: Options) -> Callable[[No
     """Whether a product of bytes beats one of floats even with twice the data (``graph/wide.py``)."""
 
     def pays(node: Node, graph: Graph) -> bool:
-        if isinstance(node, Conv2d) and not is_open(graph.shape(node.output)):
+        if isinstance(node, Conv2d):
             cycles = choose_bytes(node, graph, target, threads, options, whole=False).cycles
         elif isinstance(node, MatMul):
             cycles = matmul_cycles(node, graph, target, threads)
@@ -96,8 +95,6 @@ def _report_floats(
 ) -> None:
     """A ``Decision`` where there is a kernel of bytes, and one of floats is faster."""
     if isinstance(node, Conv2d | ConvTranspose2d):
-        if is_open(graph.shape(node.output)):  # no kernel of bytes takes it
-            return
         choice = choose_bytes(node, graph, target, threads, options, whole=False)
         if choice.int8 or not choice.cycles:
             return

@@ -62,7 +62,7 @@ def takes_pool(fusion: Fusion, graph: Graph, target: Target, threads: int, optio
     node, quantize = fusion.anchor, fusion.quantize
     assert isinstance(node, Pool2d)
     x = fusion.bytes_of(node.inputs[0])
-    if x is None or quantize is None or is_open(graph.shape(node.inputs[0])):
+    if x is None or quantize is None:
         return False
     if graph.dtype(x.inputs[0]) != "uint8" or graph.dtype(fusion.output) != "uint8":
         return False
@@ -89,7 +89,7 @@ def emit_pool(step: Pool, w: Writer) -> str:
     bytes_ = step.y.dtype in QUANTISED
     w.headers.add("pool_bytes" if bytes_ else "pool")
     padding: tuple[object, ...] = step.padding
-    storage = "const" if is_open(padding) else "static const"
+    storage = "const" if is_open((step.kernel, padding)) else "static const"
     if w.cut is not None:  # windows of an inner strip do not reach above the image
         padding, storage = ("s->above", *step.padding[1:]), "const"
     window = (

@@ -10,7 +10,6 @@ from convoy.codegen.writer import Writer, fill_halo, write_scale
 from convoy.graph.dtypes import DType, range_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Dequantize, Quantize
-from convoy.graph.sizes import is_open
 from convoy.kernels.kernel import KernelKind, follows
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
@@ -62,7 +61,7 @@ def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool
     """
     made = fusion.output
     is_result = made in graph.outputs and not graph.consumers.get(made)
-    if isinstance(fusion.anchor, Dequantize) and is_result and not is_open(graph.shape(made)):
+    if isinstance(fusion.anchor, Dequantize) and is_result:
         return False
     return follows(fusion, graph, blocked) and graph.scalar(fusion.anchor.inputs[1]) is not None
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from convoy.codegen.writer import Writer, write_scale
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Reduce
-from convoy.graph.sizes import is_open
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.pool import Pool
@@ -22,9 +21,6 @@ from convoy.plan.fuse import Fusion
 from convoy.plan.maps import NO_HALO, image_shape
 from convoy.plan.step import IDENTITY, Scale, Step
 from convoy.target import Target
-
-MOST = 1 << 23
-"""Bytes of a mean, whose sum int32 holds (CV_MEAN_BYTES_MOST)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +41,13 @@ def takes_mean(fusion: Fusion, graph: Graph, target: Target, threads: int, optio
     node, quantize = fusion.anchor, fusion.quantize
     assert isinstance(node, Reduce)
     x = fusion.bytes_of(node.inputs[0])
-    if x is None or quantize is None or node.kind != "mean" or is_open(graph.shape(node.inputs[0])):
+    if x is None or quantize is None or node.kind != "mean":
         return False
     if graph.dtype(x.inputs[0]) != "uint8" or graph.dtype(fusion.output) != "uint8":
         return False
-    sizes = [graph.shape(node.inputs[0])[axis] for axis in node.axes]
+    empty = 0 in graph.shape(node.inputs[0])
     neighbours = node.axes == tuple(range(node.axes[0], node.axes[-1] + 1))
-    return graph.scalar(x.inputs[1]) is not None and neighbours and 0 < math.prod(sizes) <= MOST
+    return graph.scalar(x.inputs[1]) is not None and neighbours and not empty
 
 
 def plan_mean(fusion: Fusion, values: Values) -> Iterator[Step]:

@@ -58,14 +58,18 @@ class ResizeOpen(Step):
     coordinates: str
     rounding: str
     scales: tuple[float, float] | None
+    steps: tuple[Scale, Scale] | None = None
+    """What the bytes of x and y stand for."""
 
 
-def _open_resize(note: Note, node: Resize, x: Map, y: Map, values: Values) -> ResizeOpen:
+def _open_resize(
+    note: Note, node: Resize, x: Map, y: Map, values: Values, steps: tuple[Scale, Scale] | None = None
+) -> ResizeOpen:
     indices = [values.scratch_array(n, private=True, dtype="int32") for n in (y.height, y.width)]
     weights = [values.scratch_array(n, private=True) for n in (y.height, y.width)]
     return ResizeOpen(
         note=note, x=x, y=y, mode=node.mode, coordinates=node.coordinates, rounding=node.rounding,
-        scales=node.scales, scratch=(*indices, *(weights if node.mode == "bilinear" else ())),
+        scales=node.scales, steps=steps, scratch=(*indices, *(weights if node.mode == "bilinear" else ())),
     )  # fmt: skip
 
 
@@ -114,7 +118,7 @@ def takes_bytes(fusion: Fusion, graph: Graph, target: Target, threads: int, opti
     node, quantize = fusion.anchor, fusion.quantize
     assert isinstance(node, Resize)
     x = fusion.bytes_of(node.inputs[0])
-    if x is None or quantize is None or is_open((graph.shape(node.inputs[0]), graph.shape(node.output))):
+    if x is None or quantize is None:
         return False
     if graph.dtype(x.inputs[0]) != "uint8" or graph.dtype(fusion.output) != "uint8":
         return False
@@ -130,8 +134,11 @@ def plan_bytes(fusion: Fusion, values: Values) -> Iterator[Step]:
     assert made is not None
     assert quantize is not None
     scales = scale_of(made, graph), scale_of(quantize, graph)
-    x = values.map(made.inputs[0])
-    yield _make_resize(make_note(fusion, graph), node, x, values.define_map(fusion.output), scales)
+    x, y, note = values.map(made.inputs[0]), values.define_map(fusion.output), make_note(fusion, graph)
+    if is_open((x.height, x.width, y.height, y.width)):
+        yield _open_resize(note, node, x, y, values, scales)
+        return
+    yield _make_resize(note, node, x, y, scales)
 
 
 def _integers(indices: Iterable[Any]) -> tuple[int, ...]:
@@ -161,7 +168,7 @@ def _byte_maps(x: Map, y: Map, w: Writer) -> str:
 
 def emit_resize_open(step: ResizeOpen, w: Writer) -> str:
     w.headers |= {"resize", "resize_places"}
-    text = w.maps(step.x, step.y)
+    text = w.maps(step.x, step.y) if step.steps is None else _byte_maps(step.x, step.y, w)
     scales = step.scales or (0.0, 0.0)
     tables = [f"table{i}" for i in range(len(step.scratch))]
     for name, array in zip(tables, step.scratch, strict=True):
@@ -175,7 +182,10 @@ def emit_resize_open(step: ResizeOpen, w: Writer) -> str:
         else:
             text += f"  cv_resize_weights({tables[axis]}, {tables[axis + 2]}, &{side});\n"
     order = tables if step.mode == "nearest" else [tables[i] for i in (0, 2, 1, 3)]
-    return f"{text}  cv_resize_{step.mode}(t, y, x, {joined(order)});\n"
+    if step.steps is not None and step.mode == "bilinear":
+        order += [write_scale(scale) for scale in step.steps]
+    kind = "" if step.steps is None else "_bytes"
+    return f"{text}  cv_resize_{step.mode}{kind}(t, y, x, {joined(order)});\n"
 
 
 def emit_resize_bilinear(step: ResizeBilinear, w: Writer) -> str:

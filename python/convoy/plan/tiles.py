@@ -165,12 +165,12 @@ def choose_tiling(
     return rank_tilings(width, out_blocks, target, height, whole, parts, products)[0]
 
 
-def choose_open_tiling(width: int, out_blocks: int, target: Target) -> Tiling:
+def choose_open_tiling(width: int, out_blocks: int, target: Target, parts: int = 1) -> Tiling:
     """Tiles of one row for maps whose width is known at the call, and is likely to be about ``width``."""
     widths = [max(1, width * n // 4) for n in OPEN_WIDTHS]
 
     def cost(size: Pair) -> tuple[float, int]:
-        cuts = [cut_tiles(w, out_blocks, *size, target) for w in widths]
+        cuts = [cut_tiles(w, out_blocks, *size, target, parts=parts) for w in widths]
         total = sum(
             (t.cycles + target.direct.weight * t.weights) / w for t, w in zip(cuts, widths, strict=True)
         )
@@ -183,7 +183,7 @@ def choose_open_tiling(width: int, out_blocks: int, target: Target) -> Tiling:
         for pixels in range(1, target.accumulators // blocks + 1)
     ]
     pixels, blocks = min(sizes, key=cost)
-    return cut_tiles(pixels, out_blocks, pixels, blocks, target)
+    return cut_tiles(pixels, out_blocks, pixels, blocks, target, parts=parts)
 
 
 def choose_planar_tiling(

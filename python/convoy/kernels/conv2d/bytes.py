@@ -19,7 +19,6 @@ from convoy.graph.dtypes import range_of
 from convoy.graph.fusion import output_axis
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize
-from convoy.graph.sizes import is_open
 from convoy.graph.weights import channel_axis
 from convoy.kernels.conv2d.choose import choose_algorithm, choose_bytes, planar_pays
 from convoy.kernels.conv2d.convolution import all_flat, is_pointwise
@@ -76,7 +75,7 @@ def multiplies_bytes(fusion: Fusion, graph: Graph) -> bool:
 def _reads_and_makes_bytes(fusion: Fusion, graph: Graph) -> bool:
     """Whether its maps are bytes of one scale, but for a result or residual that is floats."""
     x, added = fusion.bytes_of(fusion.anchor.inputs[0]), _added(fusion)
-    if x is None or is_open(graph.shape(fusion.anchor.inputs[0])):
+    if x is None:
         return False
     maps = [x, added] if added else [x]
     if any(graph.dtype(made.inputs[0]) != "uint8" or graph.scalar(made.inputs[1]) is None for made in maps):

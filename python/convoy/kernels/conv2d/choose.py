@@ -142,7 +142,8 @@ def choose_bytes(
 
     ``whole``: what it makes are bytes, too.
     """
-    x, y = (make_map(0, *_image(name, graph), target.lanes) for name in (node.inputs[0], node.output))
+    likely = graph.likely
+    x, y = (make_map(0, *_image(name, likely), target.lanes) for name in (node.inputs[0], node.output))
     cell = cell_elements("uint8")
     shape = graph.shape(node.inputs[1])
     inputs = x.channels // node.groups
@@ -186,6 +187,8 @@ def _schedule_exact(
     assert isinstance(weight, Dequantize)
     if not is_exact(data, weight, graph):
         return None
+    if is_open(graph.shape(node.inputs[0])):
+        return choose_open_schedule(in_cells(x), y, 4, target, threads, exact=True)
     return choose_schedule(in_cells(x), y, 4, target, threads, node.dilation, exact=True)
 
 

@@ -173,8 +173,8 @@ def depthwise_bytes_step(
 
 def _cut_quads(width: int, most: int) -> Rows:
     """Tiles of whole quads, as equal as can be, where the row is some of them."""
-    if width % CELL or most < CELL:
-        return cut_row(width, most)
+    if is_open(width) or width % CELL or most < CELL:
+        return cut_any_row(width, most)
     rows = cut_row(width // CELL, most // CELL)
     large, small = rows.pixels
     return Rows((large * CELL, small * CELL), rows.tiles)

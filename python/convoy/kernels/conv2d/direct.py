@@ -181,7 +181,7 @@ def _choose_widths(
     elif planar:
         tiling = choose_planar_tiling(width, y.blocks, target, columns.count, stride, parts)
     elif any_width:
-        tiling = choose_open_tiling(width, y.blocks, target)
+        tiling = choose_open_tiling(width, y.blocks, target, parts)
     else:
         tiling = choose_tiling(width, y.blocks, target, height, whole, parts, products)
     return [Width(tiling, cut_spans(cut_blocks(y.blocks, tiling.blocks)))]

@@ -148,13 +148,15 @@ def choose_schedule(
     return min(found, key=lambda s: (round(s.cycles), -s.pixels))
 
 
-def choose_open_schedule(x: Map, y: Map, out: Out, target: Target, threads: int) -> Schedule:
+def choose_open_schedule(
+    x: Map, y: Map, out: Out, target: Target, threads: int, exact: bool = False
+) -> Schedule:
     """The same for maps whose sizes are known at the call, and likely to be these.
 
     Portions are counted at the call, and there is room for as many tiles as caches have: of V that all
     threads share, for some times as many as are likely.
     """
-    found = [s for s in schedules(x, y, out, target, threads) if s.share != "streamed"]
+    found = [s for s in schedules(x, y, out, target, threads, exact=exact) if s.share != "streamed"]
     best = min(found, key=lambda s: (round(s.cycles), -s.pixels))
     most = min(best.most, OPEN_ROOM * best.room) if best.share == "chunks" else best.most
     return replace(best, room=most, pixels=min(target.accumulators // best.blocks, most))

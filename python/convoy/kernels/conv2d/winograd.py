@@ -133,7 +133,7 @@ def winograd_step(
         note = Note(note.op, f"{note.text}, then {pooled.note.text}")
     any_size = is_open(y)
     direct = None
-    if choice.few and pool is None:
+    if choice.few and pool is None and x.dtype not in QUANTISED:  # of bytes its weights are others
         width = values.target.accumulators // s.blocks
         direct = DirectConv(
             note=note, x=x, w=w, y=y, epilogue=epilogue, kernel=(3, 3), stride=(1, 1), dilation=(1, 1),
@@ -221,11 +221,13 @@ def _emit_open(step: WinogradConv, w: Writer) -> str:
     ]
     w.declare(f"static const cv_winograd_function {pick}[][{len(sides)}] = {{{joined(rows_of_names)}}};")
     threads = "1" if step.alone else "t.count"
+    zero = f", .x_zero = {step.x_zero}" * (step.x.dtype in QUANTISED)
     statements = (
         f"  cv_winograd_slabs c = {{{{.pad_top = {step.pad[0]}, .pad_left = {step.pad[1]},\n"
         f"    .chunk_count = {step.chunk_count}, .blocks = {step.blocks[0]}, "
-        f".tail_blocks = {step.blocks[1]},\n    .split_chunks = {int(step.split_chunks)}}}, {step.slab}, "
-        f"{step.slab_rows}, {int(step.resident)}, {step.pixels[0]}, {_winograd_tiles(step, w)}}};\n"
+        f".tail_blocks = {step.blocks[1]},\n    .split_chunks = {int(step.split_chunks)}{zero}}}, "
+        f"{step.slab}, {step.slab_rows}, {int(step.resident)}, {step.pixels[0]}, "
+        f"{_winograd_tiles(step, w)}}};\n"
         f"  cv_winograd_cut(&c.base, {step.out}, y.height, y.width, {step.room}, {threads});\n"
     )
     last = [f"[(y.{side} - 1) % {step.out} / 2]" for side in ("height", "width")]
