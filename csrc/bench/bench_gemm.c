@@ -6,7 +6,7 @@
  * against a loop that only reads them.
  */
 #include "bench/measure.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm_bytes.h"
 
 typedef struct product {
   const char *name;

@@ -199,21 +199,4 @@ CV_SHARED void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, co
 }
 #endif
 
-/* The same of bfloat16: w packed [ceil(n / panel)][ceil(k / 2)][panel] cells. */
-static inline void cv_gemm_bf16(cv_thread thread, int m, int k, int n, const float *x, const float *w,
-                                float *y, const float *bias, const float *residual, cv_activation inner,
-                                cv_activation outer) {
-  cv_gemm_of(CV_BFLOATS, thread,
-             (cv_gemm_problem){m, k, n, cv_gemm_steps(1, k), x, w, y, bias, residual, inner, outer, NULL});
-}
-
-/* The same of bytes: x [m][k], w packed [ceil(n / panel)][k / 4][panel] cells, start [padded n]. */
-static inline void cv_gemm_bytes(cv_thread thread, int m, int k, int n, const void *x, const float *w,
-                                 const float *start, cv_gemm_requantized ending) {
-  cv_gemm_problem g = {.m = m, .k = k / CV_BYTES, .n = n, .steps = k / CV_BYTES, .x = x, .w = w};
-  g.bias = start;
-  g.ending = &ending;
-  cv_gemm_of(CV_BYTES, thread, g);
-}
-
 #endif

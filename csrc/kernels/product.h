@@ -163,8 +163,4 @@ CV_SHARED void cv_multiply_stack(cv_thread thread, const cv_product *p, float *s
 }
 #endif
 
-static inline void cv_multiply_stack_bf16(cv_thread thread, const cv_product *p, float *scratch) {
-  cv_multiply_stack_of(1, thread, p, scratch);
-}
-
 #endif

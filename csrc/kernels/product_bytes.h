@@ -204,7 +204,11 @@ static inline void cv_multiply_byte_part(const cv_byte_product *p, const cv_prod
 }
 
 /* scratch: CV_BYTE_PRODUCT_SCRATCH cells of this thread, aligned to a vector. */
-static inline void cv_multiply_byte_stack(cv_thread thread, const cv_byte_product *p, float *scratch) {
+CV_SHARED void cv_multiply_byte_stack(cv_thread thread, const cv_byte_product *p, float *scratch)
+    CV_SYMBOL(cv_multiply_byte_stack);
+
+#if CV_DEFINES(PRODUCT_BYTES)
+CV_SHARED void cv_multiply_byte_stack(cv_thread thread, const cv_byte_product *p, float *scratch) {
   const cv_range share = cv_share_products(thread, p->stack, p->m, p->n);
   cv_product_part part;
   for (int begin = share.begin; begin < share.end;) {
@@ -212,5 +216,6 @@ static inline void cv_multiply_byte_stack(cv_thread thread, const cv_byte_produc
     cv_multiply_byte_part(p, &part, scratch);
   }
 }
+#endif
 
 #endif

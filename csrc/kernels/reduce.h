@@ -114,7 +114,7 @@ CV_INLINE void cv_reduce_map_kind(cv_thread thread, cv_reduction kind, cv_map x,
 
 /* x [channels][height][width], of any type, y [channels][1][1]; the zero lanes of x give zero lanes of y.
  */
-static inline void cv_reduce_map(cv_thread thread, cv_reduction kind, cv_map x, cv_map y) {
+CV_INLINE void cv_reduce_map(cv_thread thread, cv_reduction kind, cv_map x, cv_map y) {
   switch (kind) {
     case CV_MEAN:
       cv_reduce_map_kind(thread, CV_MEAN, x, y);
@@ -200,8 +200,8 @@ CV_INLINE void cv_reduce_plain_kind(cv_thread thread, cv_reduction kind, float *
 }
 
 /* x [outer][axis][inner], y [outer][inner]. */
-static inline void cv_reduce_plain(cv_thread thread, cv_reduction kind, float *y, const float *x,
-                                   ptrdiff_t outer, ptrdiff_t axis, ptrdiff_t inner) {
+CV_INLINE void cv_reduce_plain(cv_thread thread, cv_reduction kind, float *y, const float *x,
+                               ptrdiff_t outer, ptrdiff_t axis, ptrdiff_t inner) {
   switch (kind) {
     case CV_MEAN:
       cv_reduce_plain_kind(thread, CV_MEAN, y, x, outer, axis, inner);

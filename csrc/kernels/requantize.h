@@ -77,10 +77,13 @@ CV_INLINE cv_int cv_requantize_quad(const cv_requantizer *r, const cv_vec v[4]) 
 
 /* Any y of `count` vectors of sums; vector k is stored at y + at[k], the residual there is at
  * residual + residual_at[k]. */
-static __attribute__((noinline, unused)) void cv_requantize_any(const cv_requantize *r, const cv_vec *v,
-                                                                int count, float *y, const ptrdiff_t *at,
-                                                                const float *residual,
-                                                                const ptrdiff_t *residual_at) {
+CV_SHARED void cv_requantize_any(const cv_requantize *r, const cv_vec *v, int count, float *y,
+                                 const ptrdiff_t *at, const float *residual, const ptrdiff_t *residual_at)
+    CV_SYMBOL(cv_requantize_any);
+
+#if CV_DEFINES(REQUANTIZE)
+CV_SHARED void cv_requantize_any(const cv_requantize *r, const cv_vec *v, int count, float *y,
+                                 const ptrdiff_t *at, const float *residual, const ptrdiff_t *residual_at) {
   for (int k = 0; k < count; k++) {
     cv_vec value = cv_activate(v[k], r->inner);
     if (residual && r->residual_scale != 0.0f) {
@@ -98,5 +101,6 @@ static __attribute__((noinline, unused)) void cv_requantize_any(const cv_requant
     }
   }
 }
+#endif
 
 #endif

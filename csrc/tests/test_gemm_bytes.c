@@ -1,5 +1,5 @@
 /* cv_gemm_bytes against the product in integers, requantised in double precision. */
-#include "kernels/gemm.h"
+#include "kernels/gemm_bytes.h"
 #include "tests/check_activation.h"
 #include "tests/check_bytes.h"
 

@@ -1,6 +1,6 @@
 /* kernels/product.h against double: every order of both operands and the result in memory, stacks that have
  * a matrix in common, sizes around every tile, panel and part of the depth, NaN and infinities. */
-#include "kernels/product.h"
+#include "kernels/product_bf16.h"
 #include "tests/check.h"
 #include "tests/check_strides.h"
 

@@ -101,7 +101,7 @@ def test_what_regions_share_is_in_units_of_its_own(tmp_path):
         generate(graph, name, Target("portable")) for name, graph in (("a", dense(5)), ("b", dense(9)))
     )
     shared = compiler.kernel_sources(first.sources)
-    assert shared.keys() == {"kernels_activation.c", "kernels_gemm.c"}
+    assert shared.keys() == {"kernels_activation.c", "kernels_gemm.c", "kernels_requantize.c"}
     assert compiler.kernel_sources(second.sources) == shared
     assert compiler.kernel_sources(['#include "kernels/gemm.h"']) == {}, (
         "a unit that defines all for itself"

@@ -100,9 +100,9 @@ def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
 
 
 def emit_gemm(step: Gemm, w: Writer) -> str:
-    w.headers.add("gemm")
     w.declare(f'_Static_assert(CV_GEMM_PANEL == {step.panel}, "weights are packed for other panels");')
     e, narrow = step.epilogue, step.w.dtype == "bfloat16"
+    w.headers.add("gemm_bf16" if narrow else "gemm")
     residual = w.pointer(e.residual) if e.residual is not None else "NULL"
     rows = "(int)f->images" if w.batched and step.takes_rows else str(step.m)
     return (

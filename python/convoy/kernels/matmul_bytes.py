@@ -1,4 +1,4 @@
-"""A product of bytes with a constant matrix of bytes (``cv_gemm_bytes`` in ``csrc/kernels/gemm.h``).
+"""A product of bytes with a constant matrix of bytes (``cv_gemm_bytes`` in ``csrc/kernels/gemm_bytes.h``).
 
     y = quantize(outer(inner(dequantize(x) · dequantize(w) + bias) + residual))
 
@@ -112,7 +112,7 @@ def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
 
 
 def emit_gemm_bytes(step: GemmBytes, w: Writer) -> str:
-    w.headers.add("gemm")
+    w.headers.add("gemm_bytes")
     w.declare(f'_Static_assert(CV_GEMM_PANEL == {step.panel}, "weights are packed for other panels");')
     w.expect_parts(step.parts)
     e = step.epilogue

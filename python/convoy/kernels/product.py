@@ -67,7 +67,7 @@ def plan_product(fusion: Fusion, values: Values) -> Iterator[Step]:
 
 
 def emit_product(step: MultiplyStack, w: Writer) -> str:
-    w.headers.add("product")
+    w.headers.add("product_bf16" if step.bfloat16 else "product")
     (scratch,) = step.scratch
     *stack, m, n = step.y_view.shape
     k = step.x_view.shape[-1]
