@@ -3,7 +3,7 @@
  *   bench_conv2d_direct [--quick | --sweep] [part of a layer's name]
  *
  * One thread, warm, on the distinct convolutions of ResNet-50 and VGG-19.  --sweep tries every tiling on
- * every layer.
+ * every layer; it wants a build with -DCONVOY_SWEEP=ON, as these tiles take the compiler half a minute.
  *
  * The clock follows the power a kernel takes, and what neighbours do: a convolution runs at a lower clock
  * than the peak's loop, which touches no memory, and the clock stays there for a short while.  So a sample
@@ -57,16 +57,17 @@ static const layer layers[] = {
     {"vgg 14 512-512 3x3", 512, 14, 512, 3, 1},
 };
 
-/* Every (pixels, blocks) that is compiled: for blocked and planar inputs, stride 1 and 2. */
+/* Every (pixels, blocks) that is compiled: for blocked and planar inputs, stride 1 and 2.  First those of
+ * the layers' own tilings, then what --sweep tries beside them. */
 /* clang-format off: it cannot lay out a macro list */
 #if CV_LANES == 16
-#define TILES(X) \
-  X(14, 2)       \
-  X(13, 2)       \
-  X(12, 2)       \
-  X(11, 2)       \
-  X(10, 2)       \
-  X(9, 2) X(8, 2) X(7, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 1) X(7, 4) X(6, 4) X(5, 4) X(4, 4) X(28, 1) X(16, 1)
+#ifdef SWEEP
+#define MORE_TILES(X) \
+  X(10, 2) X(9, 2) X(9, 3) X(8, 3) X(7, 3) X(7, 1) X(7, 4) X(6, 4) X(5, 4) X(4, 4) X(28, 1) X(16, 1)
+#else
+#define MORE_TILES(X)
+#endif
+#define TILES(X) X(14, 2) X(13, 2) X(12, 2) X(11, 2) X(8, 2) X(7, 2) MORE_TILES(X)
 #else
 #define TILES(X) \
   X(6, 2)        \
@@ -425,6 +426,9 @@ int main(int argc, char **argv) {
       quick = 1;
     } else if (!strcmp(argv[i], "--sweep")) {
       all = 1;
+#ifndef SWEEP
+      fprintf(stderr, "--sweep tries a few tilings only: build with cmake -DCONVOY_SWEEP=ON for all\n");
+#endif
     } else {
       filter = argv[i];
     }
