@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.graph.dtypes import DType
 from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Dequantize, MatMul, Node, Unary
 from convoy.graph.reference import run
-from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
 from instruction_sets import HOST_SETS
+from together import Asked
 
 DOTS: dict[InstructionSet, str] = {"avx2": "avxvnni", "avx512": "avx512vnni"}
 
@@ -109,6 +109,11 @@ class Quantised:
         return [self.random.standard_normal(self.b.shape_of(x)).astype(np.float32) for x in self.inputs]
 
 
+def each_way(graph: Graph, targets: Iterable[Target] | None = None) -> list[Asked]:
+    """The regions of a graph, one for each way of multiplying bytes."""
+    return [Asked(graph, target) for target in targets or bytes_targets()]
+
+
 def unit_of(name: str, graph: Graph) -> float:
     """The step of an output that is dequantised."""
     made = graph.producer[name]
@@ -120,18 +125,18 @@ def agree(
     graph: Graph,
     arrays: Sequence[NDArray[np.float32]],
     off: float = 0.002,
-    targets: Iterable[Target] | None = None,
+    regions: Sequence[LoadedRegion] | None = None,
 ) -> None:
     """Hold every way of multiplying bytes, on any threads, to one answer, and that to exact evaluation.
 
-    ``off``: the share of bytes that may be off by one, where rounding in float meets a tie.
+    ``off``: the share of bytes that may be off by one, where rounding in float meets a tie.  ``regions``:
+    what ``each_way`` asks for, loaded already.
     """
     answers = []
-    for target in targets or bytes_targets():
-        for threads in ("1", "3"):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("CONVOY_NUM_THREADS", threads)
-                answers.append(backend.load(graph, target, Options())(*arrays))
+    for region in regions or [backend.load(graph, target) for target in bytes_targets()]:
+        for threads in (1, 3):
+            region.function.library.convoy_set_num_threads(threads)  # type: ignore[attr-defined]
+            answers.append(region(*arrays))
     for other in answers[1:]:
         for first, second in zip(answers[0], other, strict=True):
             np.testing.assert_array_equal(first, second)

@@ -13,6 +13,7 @@ import pytest
 
 from building import Builder
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.graph.ops import (
     GATES,
@@ -44,6 +45,7 @@ from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
 from instruction_sets import HOST_SETS, of_bfloat16
+from together import Asked
 
 BOUND = 2e-6
 """Error, of the largest output; direct float32 sums of these lengths stay below it."""
@@ -491,17 +493,28 @@ def layer_norms() -> Graph:
     return b.graph(whole, image, b.add(LayerNorm, y, b.weight(37), b.weight(37), axis=2, epsilon=1e-5))
 
 
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize("name", CASES)
-def test_region_agrees_with_reference(name: str, isa: InstructionSet) -> None:
-    graph = CASES[name]()
-    agree(graph, isa, images=1)
+def asked(name: str, isa: InstructionSet) -> list[Asked]:
+    return [Asked(CASES[name](), Target(isa), Options(threads=2))]
 
 
+def asked_of_bfloat16(name: str, isa: InstructionSet) -> list[Asked]:
+    return [Asked(CASES[name](), of_bfloat16(isa), Options(threads=2))]
+
+
+@pytest.mark.together(of=asked)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("name", CASES)
-def test_region_of_bfloat16_agrees_with_reference(name: str, isa: InstructionSet) -> None:
-    agree(CASES[name](), of_bfloat16(isa), images=1, bound=BOUND_OF_BFLOAT16)
+def test_region_agrees_with_reference(name: str, isa: InstructionSet, regions: list[LoadedRegion]) -> None:
+    hold(CASES[name](), regions[0], images=1)
+
+
+@pytest.mark.together(of=asked_of_bfloat16)
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize("name", CASES)
+def test_region_of_bfloat16_agrees_with_reference(
+    name: str, isa: InstructionSet, regions: list[LoadedRegion]
+) -> None:
+    hold(CASES[name](), regions[0], images=1, bound=BOUND_OF_BFLOAT16)
 
 
 @pytest.mark.parametrize(
@@ -561,15 +574,17 @@ def test_the_report_counts_the_scratch_of_each_thread(threads: int) -> None:
     assert report.arena_bytes == plan.arena_bytes + threads * plan.thread_bytes
 
 
-def agree(graph: Graph, target: InstructionSet | Target, images: int, bound: float = BOUND) -> None:
-    """Compile, run twice (the arena is dirty the second time), compare with float64."""
-    target = Target(target) if isinstance(target, str) else target
+def agree(graph: Graph, isa: InstructionSet, images: int) -> None:
+    hold(graph, backend.load(graph, Target(isa), Options(threads=2)), images)
+
+
+def hold(graph: Graph, region: LoadedRegion, images: int, bound: float = BOUND) -> None:
+    """Run twice (the arena is dirty the second time), compare with float64."""
     random = np.random.default_rng(7)
     shapes = [graph.shape(name) for name in graph.inputs]
     arrays = [
         random.standard_normal((images, *s[1:]) if images > 1 else s).astype(np.float32) for s in shapes
     ]
-    region = backend.load(graph, target, Options(threads=2))
     region(*[a * 100 for a in arrays])
     found = region(*arrays)
     for got, want in zip(found, run(graph, arrays, np.float64), strict=True):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.graph.ops import (
     Binary,
@@ -25,7 +26,8 @@ from convoy.graph.ops import (
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
-from quantising import Cases, Quantised, agree
+from quantising import Cases, Quantised, agree, each_way
+from together import Asked
 
 VNNI = MACHINES["znver4"]
 
@@ -202,11 +204,17 @@ def other_sizes(q: Quantised) -> list[str]:
     ]
 
 
+def asked(name: str) -> list[Asked]:
+    q = Quantised()
+    return each_way(q.graph(*CASES[name](q)))
+
+
+@pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", CASES)
-def test_bytes_agree_with_exact_evaluation(name: str) -> None:
+def test_bytes_agree_with_exact_evaluation(name: str, regions: list[LoadedRegion]) -> None:
     q = Quantised()
     graph = q.graph(*CASES[name](q))
-    agree(graph, q.numbers())
+    agree(graph, q.numbers(), regions=regions)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.graph.ops import ConvTranspose2d
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
-from quantising import Cases, Quantised, agree, bytes_targets
+from quantising import Cases, Quantised, agree, bytes_targets, each_way
+from together import Asked
 
 ZEN4 = MACHINES["znver4"]
 
@@ -77,12 +79,20 @@ def threads_that_share_output_channels(q: Quantised) -> list[str]:
     return [q.bytes(q.conv(x, 272), 0.02, 100)]
 
 
+def asked(name: str) -> list[Asked]:
+    q = Quantised()
+    return each_way(
+        q.graph(*CASES[name](q)), [replace(target, adds_apart=True) for target in bytes_targets()]
+    )
+
+
+@pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", CASES)
-def test_bytes_agree_with_exact_evaluation(name: str) -> None:
+def test_bytes_agree_with_exact_evaluation(name: str, regions: list[LoadedRegion]) -> None:
     q = Quantised()
     graph = q.graph(*CASES[name](q))
     assert any(pipelined(graph))
-    agree(graph, q.numbers(), targets=[replace(target, adds_apart=True) for target in bytes_targets()])
+    agree(graph, q.numbers(), regions=regions)
 
 
 # Which steps have them ---------------------------------------------------------------------------

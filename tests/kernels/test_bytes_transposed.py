@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
-from quantising import Cases, Quantised, agree
+from quantising import Cases, Quantised, agree, each_way
+from together import Asked
 
 VNNI = MACHINES["znver4"]
 
@@ -78,11 +80,17 @@ def an_activation_that_is_no_clamp_and_signed_bytes(q: Quantised) -> list[str]:
     return [q.bytes(y, 0.02, -100, "int8")]
 
 
+def asked(name: str) -> list[Asked]:
+    q = Quantised()
+    return each_way(q.graph(*CASES[name](q)))
+
+
+@pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", CASES)
-def test_bytes_agree_with_exact_evaluation(name: str) -> None:
+def test_bytes_agree_with_exact_evaluation(name: str, regions: list[LoadedRegion]) -> None:
     q = Quantised()
     graph = q.graph(*CASES[name](q))
-    agree(graph, q.numbers())
+    agree(graph, q.numbers(), regions=regions)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -29,7 +29,7 @@ from convoy.toolchain import compiler
 from convoy.toolchain.weights import embed_weights
 from fuzz.campaign.case import Case
 from fuzz.campaign.judge import Outputs
-from fuzz.campaign.one_unit import join_units
+from joining import join_units
 
 TARGETS = {
     "host": "convoy",

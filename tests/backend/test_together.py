@@ -1,0 +1,43 @@
+"""Regions of many cases in one C unit: each has its own answer, and its own failure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from building import Builder
+from convoy.errors import ConvoyError
+from convoy.graph import Graph
+from convoy.graph.ops import Conv2d, Unary
+from convoy.graph.reference import run
+from convoy.target import Target, host
+from together import Asked, load_together
+
+
+def layer(channels: int) -> Graph:
+    b = Builder([1, channels, 6, 7])
+    y = b.add(Conv2d, "x0", b.weight(5, channels, 3, 3), b.weight(5), padding=(1, 1, 1, 1))
+    return b.graph(b.add(Unary, y, kind="relu"))
+
+
+def test_regions_of_one_unit_answer_as_by_themselves_and_fail_by_themselves() -> None:
+    good = [layer(3), layer(17)]
+    bad = replace(good[0], outputs=("nothing",))
+    asked = [Asked(good[0], host()), Asked(bad, host()), Asked(good[1], Target("portable"))]
+    asked.append(Asked(good[1], host()))
+    first, failed, *others = load_together(asked)
+    assert isinstance(failed, ConvoyError)
+    for graph, region in zip((good[0], good[1], good[1]), (first, *others), strict=True):
+        assert not isinstance(region, Exception)
+        arrays = [np.random.default_rng(1).standard_normal(graph.shape("x0")).astype(np.float32)]
+        (got,), (want,) = region(*arrays), run(graph, arrays, np.float64)
+        assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max()
+
+
+def test_one_that_the_compiler_rejects_is_found_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("together.join_units", lambda _: "#error not joined\n")
+    graph = layer(3)
+    (region,) = load_together([Asked(graph, host())])
+    assert not isinstance(region, Exception)
