@@ -10,6 +10,7 @@ import pytest
 
 from building import Builder, views_of_product
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.errors import GraphError
 from convoy.graph import Graph
 from convoy.graph.ops import Attention, MatMul, Product, Rotate
@@ -22,6 +23,7 @@ from convoy.kernels.strided import stack_views
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
 from instruction_sets import HOST_SETS, of_bfloat16
+from together import Asked
 
 BOUND = 4e-6
 """Error, of the largest output."""
@@ -162,23 +164,37 @@ def rotations_of_packed_heads() -> Graph:
     )  # fmt: skip
 
 
+def asked(name: str, isa: InstructionSet) -> list[Asked]:
+    threads = (1, 3) if isa == host().isa else (2,)
+    return [Asked(CASES[name](), Target(isa), Options(threads=count)) for count in threads]
+
+
+def asked_of_bfloat16(name: str, isa: InstructionSet) -> list[Asked]:
+    return [Asked(CASES[name](), of_bfloat16(isa), Options(threads=2))]
+
+
+@pytest.mark.together(of=asked)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("name", CASES)
-def test_a_region_of_views_agrees_with_the_reference(name: str, isa: InstructionSet) -> None:
-    for threads in (1, 3) if isa == host().isa else (2,):
-        agree(CASES[name](), Target(isa), threads, BOUND)
+def test_a_region_of_views_agrees_with_the_reference(
+    name: str, isa: InstructionSet, regions: list[LoadedRegion]
+) -> None:
+    for region, one in zip(regions, asked(name, isa), strict=True):
+        agree(one.graph, region, one.options.threads, BOUND)
 
 
+@pytest.mark.together(of=asked_of_bfloat16)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("name", CASES)
-def test_a_region_of_views_of_bfloat16_agrees_with_the_reference(name: str, isa: InstructionSet) -> None:
-    agree(CASES[name](), of_bfloat16(isa), 2, BOUND_OF_BFLOAT16)
+def test_a_region_of_views_of_bfloat16_agrees_with_the_reference(
+    name: str, isa: InstructionSet, regions: list[LoadedRegion]
+) -> None:
+    agree(CASES[name](), regions[0], 2, BOUND_OF_BFLOAT16)
 
 
-def agree(graph: Graph, target: Target, threads: int, bound: float) -> None:
+def agree(graph: Graph, region: LoadedRegion, threads: int | None, bound: float) -> None:
     random = np.random.default_rng(7)
     arrays = [random.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs]
-    region = backend.load(graph, target, Options(threads=threads))
     region(*[a * 100 for a in arrays])  # the arena is dirty the second time
     for got, want in zip(region(*arrays), run(graph, arrays, np.float64), strict=True):
         assert got.shape == want.shape
