@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from convoy.errors import ModelError
 from convoy.relax.importer import load
@@ -118,3 +119,24 @@ def test_a_dropout_of_which_a_call_says_that_it_drops_ends_the_call(run_tvm) -> 
         np.testing.assert_array_equal(got[0], x)
     with pytest.raises(RuntimeError, match="match_cast"):
         run_tvm(model, x, np.float32(0.3).reshape(()), np.array(True))
+
+
+@pytest.mark.parametrize("data", ["float32", "float64"])
+@pytest.mark.parametrize("grid", ["float16", "float32", "float64"])
+def test_floats_sampled_at_places_of_another_type_keep_their_own(run_tvm, data: str, grid: str) -> None:
+    sizes = {"x": (data, [1, 2, 4, 5]), "grid": (grid, [1, 3, 2, 2])}
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), size)
+        for name, (kind, size) in sizes.items()
+    ]
+    made = helper.make_tensor_value_info("y", given[0].type.tensor_type.elem_type, None)
+    node = helper.make_node("GridSample", ["x", "grid"], ["y"], mode="linear", align_corners=1)
+    graph = helper.make_graph([node], "network", given, [made])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 2, 4, 5)).astype(data)
+    places = rng.uniform(-1, 1, (1, 3, 2, 2)).astype(grid)
+    (found,) = run_tvm(load(model), x, places)
+    assert found.dtype == data
+    wide = ReferenceEvaluator(model).run(None, {"x": x, "grid": places.astype("float64")})[0]
+    np.testing.assert_allclose(found, wide, rtol=0, atol=1e-6)

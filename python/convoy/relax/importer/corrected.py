@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 from tvm import relax, te, tirx
-from tvm.relax.frontend.onnx.onnx_frontend import ScatterElements, ScatterND
+from tvm.relax.frontend.onnx.onnx_frontend import GridSample, ScatterElements, ScatterND
 
 from convoy.relax.dataflow import dims, is_constant, read_array
 from convoy.relax.importer.assign import assign_rows
@@ -47,6 +47,17 @@ def convert_div(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]
     if zero.size != 1 or zero.any():
         return None
     return relax.op.multiply(x, relax.const(np.copysign(np.asarray(np.inf, zero.dtype), zero)))
+
+
+def convert_grid_sample(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """Floats at places of another type: both in the wider, as TVM says the type of one and computes the other's."""
+    kinds = [str(x.ty.dtype) for x in inputs[:2]]
+    if kinds[0] == kinds[1] or not {*kinds} <= {*FLOATS}:
+        return None
+    wider = max(kinds, key=FLOATS.index)
+    both = [bb.emit(relax.op.astype(x, wider)) for x in inputs[:2]]
+    made = bb.emit(GridSample._impl_v16(bb, both, attrs, {}))
+    return relax.op.astype(made, kinds[0])
 
 
 def convert_roi_align(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
