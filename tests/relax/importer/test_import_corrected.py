@@ -140,3 +140,19 @@ def test_floats_sampled_at_places_of_another_type_keep_their_own(run_tvm, data: 
     assert found.dtype == data
     wide = ReferenceEvaluator(model).run(None, {"x": x, "grid": places.astype("float64")})[0]
     np.testing.assert_allclose(found, wide, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("said", [(), ("mean", "inverse")])
+def test_a_layer_norm_of_float64(run_tvm, said: tuple[str, ...]) -> None:
+    """TVM has no kernel for it; what is said beside stays float32."""
+    node = helper.make_node("LayerNormalization", ["x", "gamma", "beta"], ["y", *said], epsilon=2**-10)
+    kinds = [TensorProto.DOUBLE, *[TensorProto.FLOAT] * len(said)]
+    model = model_of(node, dict.fromkeys(["x", "gamma", "beta"], (TensorProto.DOUBLE, 6)), *kinds)
+    x, gamma, beta = np.random.default_rng(0).standard_normal((3, 6))
+    found = run_tvm(load(model), x, gamma, beta)
+    inverse = 1 / np.sqrt(x.var(keepdims=True) + 2**-10)
+    want = [(x - x.mean()) * inverse * gamma + beta, x.mean(keepdims=True), inverse]
+    for tensor, expected, dtype in zip(found, want, ["float64", "float32", "float32"], strict=False):
+        assert tensor.dtype == dtype
+        np.testing.assert_allclose(tensor, expected, rtol=1e-6 if dtype == "float32" else 1e-12)
+    assert len(found) == 1 + len(said)

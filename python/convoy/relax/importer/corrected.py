@@ -50,7 +50,10 @@ def convert_div(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]
 
 
 def convert_grid_sample(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    """Floats at places of another type: both in the wider, as TVM says the type of one and computes the other's."""
+    """Floats at places of another type: TVM says the type of one and computes that of the other.
+
+    Both are taken in the wider.
+    """
     kinds = [str(x.ty.dtype) for x in inputs[:2]]
     if kinds[0] == kinds[1] or not {*kinds} <= {*FLOATS}:
         return None

@@ -28,8 +28,8 @@ from convoy.relax.importer.corrected import (
     convert_dynamic_quantize,
     convert_equal,
     convert_eye_like,
-    convert_hardmax,
     convert_grid_sample,
+    convert_hardmax,
     convert_is_inf,
     convert_mod,
     convert_roi_align,
@@ -175,24 +175,31 @@ def convert_lrn(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> An
 def convert_layer_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
     """A scale that broadcasts; and the mean and 1/deviation where they are asked for.
 
-    The frontend wants scale and shift of one shape, that of the axes, and gives the others as zeros.
+    The frontend wants scale and shift of one shape, that of the axes, and gives the others as zeros.  Of
+    float64 TVM has no kernel.
     """
     _broadcast_scales(bb, inputs, attrs.get("axis", -1))
     if inputs[2] is None and static_shape(inputs[1]) is None:  # the frontend's zeros have no open shape
         inputs[2] = bb.normalize(relax.op.zeros(inputs[1].ty.shape, inputs[1].ty.dtype))
-    if attrs["tvm_custom"]["num_outputs"] == 1 or str(inputs[0].ty.dtype) != "float32":
-        return None
     x = inputs[0]
+    dtype = str(x.ty.dtype)
+    if dtype != "float64" and (attrs["tvm_custom"]["num_outputs"] == 1 or dtype != "float32"):
+        return None
     axes = list(range(attrs.get("axis", -1) % x.ty.ndim, x.ty.ndim))
     mean = bb.emit(relax.op.mean(x, axes, keepdims=True))
     centered = bb.emit(relax.op.subtract(x, mean))
     variance = relax.op.mean(relax.op.multiply(centered, centered), axes, keepdims=True)
-    shifted = relax.op.add(variance, relax.const(attrs.get("epsilon", 1e-5), "float32"))
-    inverse = bb.emit(relax.op.divide(relax.const(1.0, "float32"), relax.op.sqrt(shifted)))
+    shifted = relax.op.add(variance, relax.const(attrs.get("epsilon", 1e-5), dtype))
+    inverse = bb.emit(relax.op.divide(relax.const(1.0, dtype), relax.op.sqrt(shifted)))
     result = relax.op.multiply(relax.op.multiply(centered, inverse), inputs[1])
     if inputs[2] is not None:
         result = relax.op.add(result, inputs[2])
-    return relax.Tuple([bb.emit(result, name_hint=attrs["tvm_custom"]["name"]), mean, inverse])
+    if attrs["tvm_custom"]["num_outputs"] == 1:
+        return result
+    result = bb.emit(result, name_hint=attrs["tvm_custom"]["name"])
+    if dtype == "float64":  # ONNX keeps what it says beside in float32
+        mean, inverse = (relax.op.astype(said, "float32") for said in (mean, inverse))
+    return relax.Tuple([result, mean, inverse])
 
 
 def _broadcast_scales(bb: relax.BlockBuilder, inputs: Inputs, axis: int) -> None:
