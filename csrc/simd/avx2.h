@@ -86,6 +86,9 @@ CV_INLINE cv_mask cv_le(cv_vec a, cv_vec b) { return _mm256_cmp_ps(a, b, _CMP_LE
 CV_INLINE cv_mask cv_eq(cv_vec a, cv_vec b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 CV_INLINE cv_mask cv_unordered(cv_vec a, cv_vec b) { return _mm256_cmp_ps(a, b, _CMP_UNORD_Q); }
 CV_INLINE cv_vec cv_select(cv_mask m, cv_vec t, cv_vec f) { return _mm256_blendv_ps(f, t, m); }
+CV_INLINE cv_vec cv_load_where(cv_mask m, const float *p, cv_int i) {
+  return _mm256_mask_i32gather_ps(cv_zero(), p, i, m, sizeof *p);
+}
 CV_INLINE cv_mask cv_mask_and(cv_mask a, cv_mask b) { return _mm256_and_ps(a, b); }
 CV_INLINE cv_mask cv_mask_or(cv_mask a, cv_mask b) { return _mm256_or_ps(a, b); }
 CV_INLINE cv_mask cv_mask_not(cv_mask a) {

@@ -66,6 +66,9 @@ CV_INLINE cv_mask cv_le(cv_vec a, cv_vec b) { return _mm512_cmp_ps_mask(a, b, _C
 CV_INLINE cv_mask cv_eq(cv_vec a, cv_vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 CV_INLINE cv_mask cv_unordered(cv_vec a, cv_vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
 CV_INLINE cv_vec cv_select(cv_mask m, cv_vec t, cv_vec f) { return _mm512_mask_blend_ps(m, f, t); }
+CV_INLINE cv_vec cv_load_where(cv_mask m, const float *p, cv_int i) {
+  return _mm512_mask_i32gather_ps(cv_zero(), m, i, p, sizeof *p);
+}
 CV_INLINE cv_mask cv_mask_and(cv_mask a, cv_mask b) { return (cv_mask)(a & b); }
 CV_INLINE cv_mask cv_mask_or(cv_mask a, cv_mask b) { return (cv_mask)(a | b); }
 CV_INLINE cv_mask cv_mask_not(cv_mask a) { return (cv_mask)~a; }

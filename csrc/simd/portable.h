@@ -57,6 +57,12 @@ CV_INLINE cv_vec cv_select(cv_mask m, cv_vec t, cv_vec f) {
   return (cv_vec)((m & (cv_int)t) | (~m & (cv_int)f));
 }
 CV_INLINE cv_mask cv_mask_and(cv_mask a, cv_mask b) { return a & b; }
+CV_INLINE cv_vec cv_load_where(cv_mask m, const float *p, cv_int i) {
+  cv_vec v = cv_zero();
+  for (int l = 0; l < CV_LANES; l++)
+    if (m[l]) v[l] = p[i[l]];
+  return v;
+}
 CV_INLINE cv_mask cv_mask_or(cv_mask a, cv_mask b) { return a | b; }
 CV_INLINE cv_mask cv_mask_not(cv_mask a) { return ~a; }
 CV_INLINE int cv_any(cv_mask a) { return (a[0] | a[1] | a[2] | a[3]) != 0; }

@@ -19,6 +19,7 @@
  *   cv_load_n(p, n)              the first n lanes, 0 <= n <= CV_LANES, the others 0; nothing past
  *   cv_store_n(p, v, n)          them is touched
  *   cv_load_n_or(p, n, fill)     the same, the other lanes `fill`
+ *   cv_load_where(m, p, i)       lane l is p[i[l]] where m is true, else 0, and nothing is touched
  *   cv_add cv_sub cv_mul cv_div
  *   cv_fma(a, b, c)              a * b + c   (portable: rounded twice)
  *   cv_fma_sum(a, b, c)          the same, c a sum among as many as there are registers: it keeps its own

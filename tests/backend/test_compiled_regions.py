@@ -22,6 +22,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    GridSample,
     GroupNorm,
     LayerNorm,
     Lrn,
@@ -367,6 +368,26 @@ def resized() -> Graph:
         b.add(Resize, x, mode="bilinear", coordinates="half_pixel", **up),
         b.add(Resize, x, mode="bilinear", coordinates="align_corners", **up),
         b.add(Resize, x, mode="bilinear", coordinates="pytorch_half_pixel", shape=[1, 21, 1, 3]),
+    ]
+    return b.graph(*outs)
+
+
+@case
+def sampled_at_a_grid() -> Graph:
+    b = Builder([1, 16, 5, 6], [1, 2, 9, 4], [1, 3, 4, 7])
+    x = conv(b, "x0", 21, 1)
+    of_map = b.add(GridSample, x, "x1", mode="bilinear", padding="zeros", corners=False)
+    outs = [
+        conv(b, of_map, 9, 3, padding=(1, 1, 1, 1)),
+        b.add(GridSample, "x2", "x1", mode="bilinear", padding="reflection", corners=True),
+        b.add(
+            GridSample,
+            b.add(Unary, "x2", kind="tanh"),
+            "x1",
+            mode="bilinear",
+            padding="border",
+            corners=True,
+        ),
     ]
     return b.graph(*outs)
 

@@ -14,6 +14,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    GridSample,
     GroupNorm,
     LayerNorm,
     Lrn,
@@ -296,6 +297,15 @@ def draw_resize(d: Draft, x: str) -> None:
     d.add(Resize, x, shape=(1, channels, *size), **attributes)
 
 
+def draw_grid_sample(d: Draft, x: str) -> None:
+    """Between pixels, at places that two channels of x say: a tie of nearest ones may fall either way."""
+    if len(d.shapes[x]) != 4 or d.shapes[x][1] < 2:
+        return
+    places = d.add(Unary, d.add(Slice, x, axis=1, begin=0, end=2), kind="tanh")
+    padding = ("zeros", "border", "reflection")[int(d.rng.integers(3))]
+    d.add(GridSample, x, places, mode="bilinear", padding=padding, corners=d.chance(0.5))
+
+
 def draw_softmax(d: Draft, x: str) -> None:
     if len(d.shapes[x]) >= 2:
         d.add(Softmax, x, axis=int(d.rng.integers(1, len(d.shapes[x]))), log=d.chance(0.3))
@@ -327,7 +337,7 @@ WEIGHTED_STEPS: tuple[tuple[int, Callable[[Draft, str], None]], ...] = (
     (3, draw_activation), (2, draw_arithmetic), (4, draw_binary_with_constant), (4, draw_residual),
     (2, draw_gate), (1, draw_reduce), (4, draw_concat), (2, draw_slice), (1, draw_reshape),
     (1, draw_transpose), (2, draw_channel_shuffle), (1, draw_pad), (2, draw_resize), (1, draw_softmax),
-    (1, draw_lrn), (1, draw_layer_norm), (2, draw_group_norm),
+    (1, draw_lrn), (1, draw_layer_norm), (2, draw_group_norm), (1, draw_grid_sample),
 )  # fmt: skip
 """How often each step is drawn, and the step."""
 

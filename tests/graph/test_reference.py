@@ -23,6 +23,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    GridSample,
     GroupNorm,
     LayerNorm,
     Lrn,
@@ -476,6 +477,20 @@ def test_resize_by_scales_that_do_not_divide(mode: str, coordinates: str) -> Non
                         coordinate_transformation_mode=coordinates)  # fmt: skip
     node = Resize(inputs=("x",), output="y", mode=mode, coordinates=coordinates, scales=scales)
     assert_agrees(node, [x], expected)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_grid_sample(mode: Any, padding: Any, corners: bool) -> None:
+    x, grid = draw(1, 3, 5, 7), 1.5 * draw(1, 4, 6, 2)
+    grid[0, 0] = [[np.nan, 0], [np.inf, 0.1], [0.2, -np.inf], [3e38, 0], [-1, 1], [1, -1]]
+    expected = run_onnx(
+        "GridSample", [x, grid], mode=mode.replace("bilinear", "linear"), padding_mode=padding,
+        align_corners=int(corners),
+    )  # fmt: skip
+    node = GridSample(inputs=("x", "g"), output="y", mode=mode, padding=padding, corners=corners)
+    assert_agrees(node, [x, grid.transpose(0, 3, 1, 2)], expected)
 
 
 @pytest.mark.parametrize("axis", [1, 3])

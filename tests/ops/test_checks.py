@@ -67,6 +67,23 @@ def test_a_pool_sees_a_pixel_in_every_window(changes: dict[str, Any], reason: st
     assert found is None if reason is None else (found or "").startswith(reason)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"method": "nearest"}, None),
+        ({"method": "bicubic"}, "expected nearest or bilinear samples, got bicubic"),
+        ({"layout": "NCDHW"}, "expected data in NCHW, got NCDHW"),
+    ],
+    ids=str,
+)
+def test_samples_of_a_grid(changes: dict[str, Any], reason: str | None) -> None:
+    attrs = {"method": "bilinear", "layout": "NCHW", "padding_mode": "zeros", "align_corners": False}
+    call = call_of((1, 4, 3, 5), X, Value((1, 2, 3, 5)), **{**attrs, **changes})
+    found = check("image.grid_sample", call)
+    assert found is None if reason is None else (found or "").startswith(reason)
+
+
 def test_an_adaptive_pool_divides_its_data() -> None:
     pools = (call_of((1, 4, 4, n), Value((1, 4, 8, 6)), layout="NCHW", out_layout="") for n in (3, 4))
     found = [check("nn.adaptive_avg_pool2d", pool) for pool in pools]

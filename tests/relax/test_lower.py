@@ -130,6 +130,7 @@ CASES = {
             rounding_method="floor",
         ),
     ),
+    "grid_sample": ((1, 2, 6, 8), lambda x: op.image.grid_sample(x, x, padding_mode="border")),
     "resize2d bilinear": (X, lambda x: op.image.resize2d(x, (12, 5), method="linear")),
     "batch_norm": (
         X,

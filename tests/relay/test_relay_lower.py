@@ -187,6 +187,7 @@ CASES = {
         ),
         [IMAGE],
     ),
+    "image.grid_sample": (lambda x: op.image.grid_sample(x, x, padding_mode="border"), [(1, 2, 6, 8)]),
     "nn.upsampling": (lambda x: op.nn.upsampling(x, 2, 3), [IMAGE]),
     "nn.upsampling:bilinear": (
         lambda x: op.nn.upsampling(x, 2, 2, method="bilinear", align_corners=True), [IMAGE],

@@ -367,6 +367,22 @@ class Lrn(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GridSample(Node):
+    """x [1, C, H, W] at places that are computed: grid [1, 2, h, w] has the column and the row of each.
+
+    They go from -1 to 1: from edge to edge of x's outer pixels, or with ``corners`` from middle to middle.
+    What is not finite is where x begins, as in ONNX Runtime.
+    """
+
+    counts = (2,)
+    mode: Literal["nearest", "bilinear"]
+    padding: Literal["zeros", "border", "reflection"]
+    """What lies outside: nothing, the nearest pixel, or x mirrored at its edges, or with ``corners`` at the
+    middles of its outer pixels."""
+    corners: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayerNorm(Node):
     """x, optional gamma and beta with a number for each element of x's axes from ``axis`` on.
 

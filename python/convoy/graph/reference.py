@@ -26,6 +26,7 @@ from convoy.graph.ops import (
     Conv2d,
     ConvTranspose2d,
     Dequantize,
+    GridSample,
     GroupNorm,
     LayerNorm,
     Lrn,
@@ -149,6 +150,8 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
                 y = np.pad(x, widths, mode)
             case Resize():
                 y = _resize(node, x, shape)
+            case GridSample():
+                y = _grid_sample(node, x, inputs[1])
             case Softmax(axis=axis, log=log):
                 y = _softmax(x, axis, log)
             case Lrn():
@@ -325,6 +328,38 @@ def _resize(node: Resize, x: Values, shape: tuple[int, ...]) -> Values:
             low, high = (np.take(x, i, 2 + axis) for i in (index, np.minimum(index + 1, size - 1)))
             x = (1 - weight) * low + weight * high
     return x
+
+
+def _grid_sample(node: GridSample, x: Values, grid: Values) -> Values:
+    height, width = x.shape[2:]
+    row, column = (_places(node, grid[0, i], size) for i, size in ((1, height), (0, width)))
+    if node.mode == "nearest":
+        return _pixels(x, np.rint(row), np.rint(column))
+    top, left = np.floor(row), np.floor(column)
+    down, right = row - top, column - left
+    above, below = (
+        (1 - right) * _pixels(x, at, left) + right * _pixels(x, at, left + 1) for at in (top, top + 1)
+    )
+    return np.asarray((1 - down) * above + down * below)
+
+
+def _places(node: GridSample, at: Values, size: int) -> Values:
+    """Places between pixels along an axis."""
+    low, span = (0.0, size - 1) if node.corners else (-0.5, size)
+    place = (at + 1) / 2 * (size - 1) if node.corners else ((at + 1) * size - 1) / 2
+    place = np.where(np.abs(place) <= np.finfo(np.float32).max, place, low)
+    if node.padding == "reflection":
+        turns, rest = np.divmod(np.abs(place - low), span) if span else (place * 0, place * 0)
+        place = low + np.where(turns % 2 == 0, rest, span - rest)
+    return place if node.padding == "zeros" else place.clip(0, size - 1)
+
+
+def _pixels(x: Values, row: Values, column: Values) -> Values:
+    """x at whole places; 0 outside."""
+    height, width = x.shape[2:]
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    rows, columns = (np.where(inside, at, 0).astype(int) for at in (row, column))
+    return np.where(inside, x[:, :, rows, columns], 0)
 
 
 def _softmax(x: Values, axis: int, log: bool) -> Values:

@@ -21,6 +21,7 @@ from convoy.graph.ops import (
     Conv2d,
     ConvTranspose2d,
     Dequantize,
+    GridSample,
     GroupNorm,
     LayerNorm,
     Lrn,
@@ -115,6 +116,11 @@ def infer_shape(node: Node, shapes: Mapping[str, Shape]) -> Shape:
             return tuple(before + d + after for d, (before, after) in zip(x, widths, strict=True))
         case Resize():
             return _resize(node, x, output)
+        case GridSample():
+            grid = inputs[1]
+            legal = len(x) == 4 and len(grid) == 4 and grid[1] == 2
+            require(legal, node, "x [1, C, H, W] and a grid [1, 2, h, w]", (x, grid), "see graph/ops.py")
+            return (*x[:2], *grid[2:])
         case Softmax(axis=axis):
             require(axis < len(x), node, f"an axis < {len(x)}", axis, "check the axis")
             return x

@@ -1,4 +1,4 @@
-"""Resizes: what Convoy has a kernel for, and where TVM's own rounding differs.
+"""Resizes and samples of a grid: what Convoy has a kernel for, and where TVM's own rounding differs.
 
 Convoy computes coordinates from exact integers, TVM in float32.  For bilinear samples that is an
 error of rounding; the nearest pixel may be another one, and such a resize stays with TVM.
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.graph.coordinates import clamped_coordinates, nearest_indices
-from convoy.graph.ops import Resize
+from convoy.graph.ops import GridSample, Resize
 from convoy.graph.sizes import Size
 from convoy.ops.layouts import TURN_IT, layouts, remedy
 from convoy.ops.operands import Operands
@@ -191,6 +191,21 @@ def _lower_upsampling(at: Operands, call: Call) -> str:
     return at.node(Resize, call, mode=UPSAMPLINGS[str(call.attrs.method)], coordinates=coordinates)
 
 
+SAMPLES = ("nearest", "bilinear")
+
+
+def _check_grid_sample(at: Reader, call: Call) -> str | None:
+    if call.attrs.method not in SAMPLES:
+        return f"expected nearest or bilinear samples, got {call.attrs.method}"
+    return layouts(call.attrs.layout, "NCHW", remedy=remedy(at, call))
+
+
+def _lower_grid_sample(at: Operands, call: Call) -> str:
+    attrs = call.attrs
+    given = {"mode": str(attrs.method), "padding": str(attrs.padding_mode)}
+    return at.node(GridSample, call, *call.args, **given, corners=bool(attrs.align_corners))
+
+
 ROWS = (
     OpRow(
         "image.resize2d",
@@ -201,6 +216,15 @@ ROWS = (
         check=_check_resize2d,
         relay_check=_check_whole_scales,
         lower=_lower_resize2d,
+    ),
+    OpRow(
+        "image.grid_sample",
+        "image.grid_sample",
+        images=True,
+        heavy=True,
+        open_sizes=True,
+        check=_check_grid_sample,
+        lower=_lower_grid_sample,
     ),
     OpRow(relay="nn.upsampling", images=True, heavy=True, check=_check_upsampling, lower=_lower_upsampling),
 )

@@ -52,12 +52,14 @@ def convert_div(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]
 def convert_grid_sample(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Floats at places of another type: TVM says the type of one and computes that of the other.
 
-    Both are taken in the wider.
+    Both are taken in the wider; places between pixels of float32 in float32, for which there is a kernel.
     """
     kinds = [str(x.ty.dtype) for x in inputs[:2]]
     if kinds[0] == kinds[1] or not {*kinds} <= {*FLOATS}:
         return None
     wider = max(kinds, key=FLOATS.index)
+    if kinds[0] == "float32" and attrs.get("mode", b"linear") in (b"linear", b"bilinear"):
+        wider = "float32"
     both = [bb.emit(relax.op.astype(x, wider)) for x in inputs[:2]]
     made = bb.emit(GridSample._impl_v16(bb, both, attrs, {}))
     return relax.op.astype(made, kinds[0])
