@@ -51,6 +51,7 @@ from convoy.relax.nans import keep_nans
 from convoy.relax.network import describe_calls
 from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
 from convoy.relax.partition import partition
+from convoy.relax.places import find_places_in_loops
 from convoy.relax.roi_align import align_by_channels
 from convoy.relax.room import expect_room
 from convoy.relax.scatter import scatter_by_coordinates
@@ -256,7 +257,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
             chosen.report.extend(report)
         chosen.tell("building TVM's executable")
         module = open_primitives(drop_constants(module))
-        module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
+        module = check_indices()(copy_flat()(compute_sizes_apart()(find_places_in_loops()(module))))
         module = align_by_channels()(keep_nans()(reduce_extremes()(scatter_by_coordinates()(module))))
         module = find_least()(module)
         module = give_team(schedule_loops()(run_pipeline(module, target)), context)
