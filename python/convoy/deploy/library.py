@@ -81,7 +81,7 @@ class Library:
             except RuntimeError:
                 if "tvm" in sys.modules:
                     raise
-                importlib.import_module("tvm")  # Unique calls a function it has in Python only
+                importlib.import_module("tvm")  # the module calls a function it has in Python only
                 return self._start()
         except (AttributeError, RuntimeError, ValueError) as error:
             raise ModelError(

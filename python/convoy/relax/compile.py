@@ -58,6 +58,7 @@ from convoy.relax.scatter import scatter_by_coordinates
 from convoy.relax.schedule import count_shared, schedule_loops
 from convoy.relax.share import share_counts
 from convoy.relax.size_tensors import compute_sizes_apart
+from convoy.relax.unique import find_unique_in_loops
 from convoy.relax.views import MAKES_VIEWS, can_tell_views
 from convoy.relax.wraps import find_least
 from convoy.report.decision import Report, summarize
@@ -257,7 +258,8 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
             chosen.report.extend(report)
         chosen.tell("building TVM's executable")
         module = open_primitives(drop_constants(module))
-        module = check_indices()(copy_flat()(compute_sizes_apart()(find_places_in_loops()(module))))
+        module = find_unique_in_loops()(find_places_in_loops()(module))
+        module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
         module = align_by_channels()(keep_nans()(reduce_extremes()(scatter_by_coordinates()(module))))
         module = find_least()(module)
         module = give_team(schedule_loops()(run_pipeline(module, target)), context)
