@@ -215,6 +215,18 @@ def test_unknown_op_names_op_and_node(make_model) -> None:
         load(model)
 
 
+def test_operands_of_two_types_are_named_by_their_types() -> None:
+    given, made = (helper.make_tensor_value_info(name, TensorProto.DOUBLE, [1, 3, 4, 4]) for name in "xy")
+    graph = helper.make_graph(
+        [helper.make_node("LRN", ["x"], ["y"], name="norm", size=3)], "g", [given], [made]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(
+        ModelError, match="LRN norm: expected operands of one type, got float64 and float32; "
+    ):
+        load(model)
+
+
 def test_node_the_frontend_cannot_convert_is_named(make_model) -> None:
     node = helper.make_node("MaxUnpool", ["x", "i", "s"], ["y"], name="pool", kernel_shape=[2, 2])
     size = {"s": np.array([1, 3, 16, 16])}

@@ -13,6 +13,8 @@ _REFUSED = re.compile(r"\(op_type:(\w+)(?:, node name: (.*?))?\): \[\w+\] (.*)")
 """One node in the error of a strict inference, which names a node only where it has a name."""
 _OF_OP = re.compile(r'(?:In )?ir\.Op\(.*?name="(?:relax\.)?([\w.]+)".*?support_level=\d+\)')
 """How TVM writes an op in what it says."""
+_OF_TYPES = re.compile(r"uses datatype T\.(\w+) on the LHS .*? datatype T\.(\w+) on the RHS", re.DOTALL)
+"""What it says of two operands, among prints of them."""
 
 
 def why_refused(model: Model, node: onnx.NodeProto | None, error: Exception) -> tuple[str, str | None]:
@@ -32,6 +34,9 @@ def why_refused(model: Model, node: onnx.NodeProto | None, error: Exception) -> 
     if reason is not None:
         said = reason.strip().rstrip(".")
         return f"expected a node that ONNX's shape inference takes, got: {said}", "export the model again"
+    types = _OF_TYPES.search(str(error))
+    if types is not None:
+        return f"expected operands of one type, got {types[1]} and {types[2]}", None
     text = str(error).strip().splitlines() or [type(error).__name__]
     said = _OF_OP.sub(r"\1", text[-1].strip())
     return f"expected a node that TVM's ONNX frontend can convert, got: {said}", None
