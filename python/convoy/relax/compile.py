@@ -54,6 +54,7 @@ from convoy.relax.partition import partition
 from convoy.relax.places import find_places_in_loops
 from convoy.relax.roi_align import align_by_channels
 from convoy.relax.room import expect_room
+from convoy.relax.running_sums import add_rows
 from convoy.relax.scatter import scatter_by_coordinates
 from convoy.relax.schedule import count_shared, schedule_loops
 from convoy.relax.share import share_counts
@@ -258,7 +259,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
             chosen.report.extend(report)
         chosen.tell("building TVM's executable")
         module = open_primitives(drop_constants(module))
-        module = find_unique_in_loops()(find_places_in_loops()(module))
+        module = add_rows()(find_unique_in_loops()(find_places_in_loops()(module)))
         module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
         module = align_by_channels()(keep_nans()(reduce_extremes()(scatter_by_coordinates()(module))))
         module = find_least()(module)
