@@ -84,6 +84,25 @@ def test_samples_of_a_grid(changes: dict[str, Any], reason: str | None) -> None:
     assert found is None if reason is None else (found or "").startswith(reason)
 
 
+@pytest.mark.parametrize(
+    ("data", "grid", "reason"),
+    [
+        ((1, 4, 2, 2), const(random(1, 2, 3, 5)), None),
+        ((3, 4, 2, 2), const(random(1, 2, 3, 5)), None),
+        ((3, 4, 2, 2), Value((3, 2, 3, 5)), None),
+        ((3, 4, 2, 2), const(random(3, 2, 3, 5)), "expected a constant along whose axis 0 is 1, got 3"),
+        (("n", 4, 2, 2), Value(("n", 2, 3, 5)), None),
+        ((1, 4, 2, 2), Value(("n", 2, 3, 5)), "expected data and places along whose axis 0 is 1, got n"),
+        ((3, 4, 2, 2), Value((1, 2, 3, 5)), "expected data and places along whose axis 0 is 3, got 1"),
+    ],
+    ids=str,
+)
+def test_samples_of_a_grid_are_of_as_many_images(data: tuple[Any, ...], grid: Value, reason: Any) -> None:
+    attrs = {"method": "bilinear", "layout": "NCHW", "padding_mode": "zeros", "align_corners": False}
+    made = call_of((data[0], 4, 3, 5), Value(data), grid, **attrs)
+    assert check("image.grid_sample", made) == reason
+
+
 def test_an_adaptive_pool_divides_its_data() -> None:
     pools = (call_of((1, 4, 4, n), Value((1, 4, 8, 6)), layout="NCHW", out_layout="") for n in (3, 4))
     found = [check("nn.adaptive_avg_pool2d", pool) for pool in pools]

@@ -131,6 +131,8 @@ CASES = {
         ),
     ),
     "grid_sample": ((1, 2, 6, 8), lambda x: op.image.grid_sample(x, x, padding_mode="border")),
+    "grid_sample at fixed places": ((1, 3, 6, 8), lambda x: op.image.grid_sample(x, weight(1, 2, 3, 4))),
+    "grid_sample of a fixed image": ((1, 2, 6, 8), lambda x: op.image.grid_sample(weight(1, 3, 4, 2), x)),
     "resize2d bilinear": (X, lambda x: op.image.resize2d(x, (12, 5), method="linear")),
     "batch_norm": (
         X,

@@ -197,7 +197,18 @@ SAMPLES = ("nearest", "bilinear")
 def _check_grid_sample(at: Reader, call: Call) -> str | None:
     if call.attrs.method not in SAMPLES:
         return f"expected nearest or bilinear samples, got {call.attrs.method}"
-    return layouts(call.attrs.layout, "NCHW", remedy=remedy(at, call))
+    return layouts(call.attrs.layout, "NCHW", remedy=remedy(at, call)) or _check_images(at, call)
+
+
+def _check_images(at: Reader, call: Call) -> str | None:
+    """A kernel runs once for each image, and a constant is alike for all of them."""
+    images = (at.dims(call) or "?")[0]
+    for arg in call.args:
+        want, found = 1 if at.is_constant(arg) else images, (at.dims(arg) or "?")[0]
+        if str(found) != str(want):
+            what = "a constant" if at.is_constant(arg) else "data and places"
+            return f"expected {what} along whose axis 0 is {want}, got {found}"
+    return None
 
 
 def _lower_grid_sample(at: Operands, call: Call) -> str:
@@ -223,6 +234,7 @@ ROWS = (
         images=True,
         heavy=True,
         open_sizes=True,
+        takes_constants=True,
         check=_check_grid_sample,
         lower=_lower_grid_sample,
     ),

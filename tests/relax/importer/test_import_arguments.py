@@ -20,6 +20,10 @@ CASES: dict[str, tuple[str, dict[str, Any], Any, Any, str]] = {
         "GridSample", {}, np.zeros((1, 5, 5, 3), "float32"), np.zeros((1, 5, 5, 2), "float32"),
         "a grid of 2 coordinates for each pixel, got 3",
     ),
+    "GridSample of others": (
+        "GridSample", {}, np.zeros((3, 5, 5, 2), "float32"), np.zeros((1, 5, 5, 2), "float32"),
+        "a grid of as many images as x has, 1, got 3",
+    ),
     "PRelu": (
         "PRelu", {}, np.zeros((5, 1, 1), "float32"), np.zeros((3, 1, 1), "float32"),
         "slopes that broadcast with [1, 3, 8, 6], got [5, 1, 1]",

@@ -59,6 +59,8 @@ def _check_grid(bb: Any, sizes: Sizes, inputs: Any, attrs: Attributes) -> None:
     grid, axes = _sizes(bb, inputs[1]) or [None], len(sizes) - 2
     if isinstance(grid[-1], int) and grid[-1] != axes:
         raise NodeError(f"expected a grid of {axes} coordinates for each pixel, got {grid[-1]}", _AGAIN)
+    if isinstance(grid[0], int) and isinstance(sizes[0], int) and grid[0] != sizes[0]:
+        raise NodeError(f"expected a grid of as many images as x has, {sizes[0]}, got {grid[0]}", _AGAIN)
 
 
 def _check_pad(bb: Any, sizes: Sizes, inputs: Any, attrs: Attributes) -> None:
