@@ -48,14 +48,15 @@ CV_INLINE cv_vec cv_grid_mirror(cv_vec v, float low, float span) {
   return cv_add(cv_set1(low), cv_select(cv_eq(half, cv_floor(half)), rest, cv_sub(whole, rest)));
 }
 
-/* Places between pixels along an axis of x. */
-CV_INLINE cv_vec cv_grid_places(cv_vec v, int size, cv_grid_form f) {
+/* Places along an axis of x: between pixels, or the nearest ones, which are mirrored as such. */
+CV_INLINE cv_vec cv_grid_places(cv_vec v, int size, cv_grid_form f, const int nearest) {
   const cv_vec one = cv_set1(1.0f), half = cv_set1(0.5f), last = cv_set1((float)(size - 1));
   const cv_vec from = cv_add(v, one);
   cv_vec place = f.corners ? cv_mul(cv_mul(from, half), last)
                            : cv_mul(cv_sub(cv_hold(cv_mul(from, cv_set1((float)size))), one), half);
   const float begin = f.corners ? 0.0f : -0.5f, span = (float)(size - f.corners);
   place = cv_select(cv_le(cv_abs(place), cv_set1(FLT_MAX)), place, cv_set1(begin));
+  if (nearest) place = cv_round(place);
   if (f.padding == CV_GRID_ZEROS) return place;
   if (f.padding == CV_GRID_REFLECTION) place = cv_grid_mirror(place, begin, span);
   return cv_min(cv_max(place, cv_zero()), last);
@@ -87,10 +88,10 @@ CV_INLINE void cv_grid_find(cv_grid_stretch *s, const cv_grid_image *x, cv_grid_
                             ptrdiff_t points, ptrdiff_t first, const int nearest) {
   for (int i = 0; i < s->count; i += CV_LANES) {
     const int n = s->count - i < CV_LANES ? s->count - i : CV_LANES;
-    const cv_vec column = cv_grid_places(cv_load_n(grid + first + i, n), x->width, f);
-    const cv_vec row = cv_grid_places(cv_load_n(grid + points + first + i, n), x->height, f);
-    const cv_vec left = nearest ? cv_round(column) : cv_floor(column);
-    const cv_vec top = nearest ? cv_round(row) : cv_floor(row);
+    const cv_vec column = cv_grid_places(cv_load_n(grid + first + i, n), x->width, f, nearest);
+    const cv_vec row = cv_grid_places(cv_load_n(grid + points + first + i, n), x->height, f, nearest);
+    const cv_vec left = cv_floor(column);
+    const cv_vec top = cv_floor(row);
     for (int j = 0; j < (nearest ? 1 : 4); j++) {
       const cv_vec down = cv_set1((float)(j / 2)), right = cv_set1((float)(j % 2));
       const cv_int at = cv_grid_number(cv_add(top, down), cv_add(left, right), x);

@@ -10,11 +10,16 @@ static double mirrored(double at, double low, double span) {
   return low + (fmod(turns, 2) == 0 ? rest : span - rest);
 }
 
-static double place(float v, int size, cv_grid_form f) {
-  const double low = f.corners ? 0 : -0.5;
-  double at = f.corners ? (v + 1.0) / 2 * (size - 1) : ((v + 1.0) * size - 1) / 2;
-  if (!(fabs(at) <= FLT_MAX)) at = low;
-  if (f.padding == CV_GRID_REFLECTION) at = mirrored(at, low, size - f.corners);
+/* Between the pixels along an axis, before what lies outside is looked for inside. */
+static double found(float v, int size, cv_grid_form f) {
+  const double at = f.corners ? (v + 1.0) / 2 * (size - 1) : ((v + 1.0) * size - 1) / 2;
+  return fabs(at) <= FLT_MAX ? at : f.corners ? 0 : -0.5;
+}
+
+static double place(float v, int size, cv_grid_form f, int nearest) {
+  double at = found(v, size, f);
+  if (nearest) at = nearbyint(at);
+  if (f.padding == CV_GRID_REFLECTION) at = mirrored(at, f.corners ? 0 : -0.5, size - f.corners);
   return f.padding == CV_GRID_ZEROS ? at : fmin(fmax(at, 0), size - 1);
 }
 
@@ -24,7 +29,7 @@ static double pixel(cv_map x, int channel, double row, double column) {
 }
 
 static double sample(cv_map x, int channel, double row, double column, int nearest) {
-  if (nearest) return pixel(x, channel, nearbyint(row), nearbyint(column));
+  if (nearest) return pixel(x, channel, row, column);
   const double top = floor(row), left = floor(column), down = row - top, right = column - left;
   double at[2];
   for (int i = 0; i < 2; i++)
@@ -59,8 +64,10 @@ static void check_sample(int channels, int x_height, int x_width, int height, in
     }
   }
   for (int p = 0; p < points; p++) {
-    const double row = place(grid[points + p], x_height, f), column = place(grid[p], x_width, f);
-    if (nearest && (near_tie(row) || near_tie(column)) && p >= 6) continue;
+    const float down = grid[points + p], right = grid[p];
+    const int tie = near_tie(found(down, x_height, f)) || near_tie(found(right, x_width, f));
+    if (nearest && tie && p >= 6) continue;
+    const double row = place(down, x_height, f, nearest), column = place(right, x_width, f, nearest);
     for (int c = 0; c < channels; c++) {
       const double expected = sample(x, c, row, column, nearest);
       const float got[] = {*check_at(y, c, p / width, p % width), rows[(ptrdiff_t)c * points + p]};

@@ -485,6 +485,7 @@ def test_resize_by_scales_that_do_not_divide(mode: str, coordinates: str) -> Non
 def test_grid_sample(mode: Any, padding: Any, corners: bool) -> None:
     x, grid = draw(1, 3, 5, 7), 1.5 * draw(1, 4, 6, 2)
     grid[0, 0] = [[np.nan, 0], [np.inf, 0.1], [0.2, -np.inf], [3e38, 0], [-1, 1], [1, -1]]
+    grid[0, 1, :2] = [[2.0 / 7 * 10 + 1 / 7 - 1, 0], [0, -1 - 1 / 5 - 2 / 5]]  # halfway, outside
     expected = run_onnx(
         "GridSample", [x, grid], mode=mode.replace("bilinear", "linear"), padding_mode=padding,
         align_corners=int(corners),

@@ -334,7 +334,7 @@ def _grid_sample(node: GridSample, x: Values, grid: Values) -> Values:
     height, width = x.shape[2:]
     row, column = (_places(node, grid[0, i], size) for i, size in ((1, height), (0, width)))
     if node.mode == "nearest":
-        return _pixels(x, np.rint(row), np.rint(column))
+        return _pixels(x, row, column)
     top, left = np.floor(row), np.floor(column)
     down, right = row - top, column - left
     above, below = (
@@ -344,10 +344,12 @@ def _grid_sample(node: GridSample, x: Values, grid: Values) -> Values:
 
 
 def _places(node: GridSample, at: Values, size: int) -> Values:
-    """Places between pixels along an axis."""
+    """Places along an axis: between pixels, or the nearest ones, which are mirrored as such."""
     low, span = (0.0, size - 1) if node.corners else (-0.5, size)
     place = (at + 1) / 2 * (size - 1) if node.corners else ((at + 1) * size - 1) / 2
     place = np.where(np.abs(place) <= np.finfo(np.float32).max, place, low)
+    if node.mode == "nearest":
+        place = np.rint(place)
     if node.padding == "reflection":
         turns, rest = np.divmod(np.abs(place - low), span) if span else (place * 0, place * 0)
         place = low + np.where(turns % 2 == 0, rest, span - rest)
