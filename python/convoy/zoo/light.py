@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -34,12 +35,17 @@ _SHAPERS = ("Reshape", "Unsqueeze")
 """Ops between a weight and the op that uses it."""
 
 
-def load_light(name: str) -> onnx.ModelProto:
-    """The light model ``name`` with its weights as initializers and only its data as inputs."""
+def load_light(name: str, *, inner: int | None = None) -> onnx.ModelProto:
+    """The light model ``name`` with its weights as initializers and only its data as inputs.
+
+    ``inner``: the most channels that a dense layer hands to the next; None: as many as it has.
+    """
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     model = onnx.load(folder / f"light_{name}.onnx")
     _replace_generated_weights(model.graph)
     _remove_unread_initializers(model.graph)
+    if inner is not None:
+        _narrow_dense(model.graph, inner)
     _fill_weights(model.graph)
     initialized = {initializer.name for initializer in model.graph.initializer}
     read = {name for node in model.graph.node for name in node.input}
@@ -69,6 +75,14 @@ def _remove_unread_initializers(graph: onnx.GraphProto) -> None:
     unread = [i for i, initializer in enumerate(graph.initializer) if initializer.name not in read]
     for i in reversed(unread):
         del graph.initializer[i]
+
+
+def _narrow_dense(graph: onnx.GraphProto, most: int) -> None:
+    """Dense layers from the second on read ``most`` channels, if they read more; who makes those makes fewer."""
+    tensors = {initializer.name: initializer for initializer in graph.initializer}
+    dense = [[tensors[name] for name in node.input[1:]] for node in graph.node if node.op_type == "Gemm"]
+    for (weight, bias), (reader, _) in pairwise(dense):
+        reader.dims[1] = weight.dims[0] = bias.dims[0] = min(most, weight.dims[0])
 
 
 def _fill_weights(graph: onnx.GraphProto) -> None:
