@@ -132,15 +132,25 @@ def agree(
     ``off``: the share of bytes that may be off by one, where rounding in float meets a tie.  ``regions``:
     what ``each_way`` asks for, loaded already.
     """
-    answers = []
-    for region in regions or [backend.load(graph, target) for target in bytes_targets()]:
-        for threads in (1, 3):
-            region.function.library.convoy_set_num_threads(threads)  # type: ignore[attr-defined]
-            answers.append(region(*arrays))
-    for other in answers[1:]:
-        for first, second in zip(answers[0], other, strict=True):
-            np.testing.assert_array_equal(first, second)
-    hold_to_exact(graph, answers[0], arrays, off)
+    first, *others = [
+        on_any_threads(region, arrays)
+        for region in regions or [backend.load(graph, target) for target in bytes_targets()]
+    ]
+    for other in others:
+        for one, another in zip(first, other, strict=True):
+            np.testing.assert_array_equal(one, another)
+    hold_to_exact(graph, first, arrays, off)
+
+
+def on_any_threads(region: LoadedRegion, arrays: Sequence[NDArray[np.float32]]) -> list[NDArray[Any]]:
+    """What one thread gives, and three threads as well."""
+    found = []
+    for threads in (1, 3):
+        region.function.library.convoy_set_num_threads(threads)  # type: ignore[attr-defined]
+        found.append([*region(*arrays)])
+    for first, second in zip(*found, strict=True):
+        np.testing.assert_array_equal(first, second)
+    return found[0]
 
 
 def hold_to_exact(

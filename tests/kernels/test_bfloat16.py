@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from building import Builder
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.graph.dtypes import round_bfloat16, widen_bfloat16
 from convoy.graph.ops import Binary, Conv2d, GroupNorm, MatMul, Pool2d, Reduce, Unary
@@ -21,7 +24,8 @@ from convoy.plan.buffers import Map
 from convoy.report.decision import Report
 from convoy.target import MACHINES, InstructionSet, Target, host
 from instruction_sets import HOST_SETS, of_bfloat16
-from quantising import Quantised
+from quantising import Quantised, on_any_threads
+from together import Asked
 
 ZEN4 = MACHINES["znver4"].for_precision("bf16")
 BOUND = 2e-2
@@ -125,22 +129,42 @@ def grouped(b: Builder) -> str:
 NETWORKS = {"winograd": winograd, "wide channels": wide_channels, "dilated": dilated, "grouped": grouped}
 
 
+def network(name: str) -> Graph:
+    b = Builder([1, 64, 22, 19])
+    return b.graph(conv(b, NETWORKS[name](b), 24))
+
+
+def asked_network(name: str, isa: InstructionSet) -> list[Asked]:
+    return [Asked(network(name), of_bfloat16(isa))]
+
+
+@pytest.mark.together(of=asked_network)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks_agree_with_float64(name: str, isa: InstructionSet) -> None:
-    b = Builder([1, 64, 22, 19])
-    agree(b.graph(conv(b, NETWORKS[name](b), 24)), isa)
+def test_networks_agree_with_float64(name: str, isa: InstructionSet, regions: list[LoadedRegion]) -> None:
+    agree(network(name), regions[0])
 
 
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize(("rows", "k", "n"), [(1, 2500, 70), (1, 17001, 33), (5, 1031, 40), (40, 2051, 67)])
-def test_products_of_any_depth_agree_with_float64(isa: InstructionSet, rows: int, k: int, n: int) -> None:
+def products(rows: int, k: int, n: int) -> Graph:
     b = Builder([rows, k], batch=1) if rows == 1 else Builder([1, rows, k])
     y = b.add(Unary, b.add(MatMul, "x0", b.weight(k, n), b.weight(n)), kind="relu")
-    graph = b.graph(b.add(MatMul, y, b.weight(n, 19)))
+    return b.graph(b.add(MatMul, y, b.weight(n, 19)))
+
+
+def asked_products(isa: InstructionSet, rows: int, k: int, n: int) -> list[Asked]:
+    return [Asked(products(rows, k, n), of_bfloat16(isa))]
+
+
+@pytest.mark.together(of=asked_products)
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize(("rows", "k", "n"), [(1, 2500, 70), (1, 17001, 33), (5, 1031, 40), (40, 2051, 67)])
+def test_products_of_any_depth_agree_with_float64(
+    isa: InstructionSet, rows: int, k: int, n: int, regions: list[LoadedRegion]
+) -> None:
+    graph = products(rows, k, n)
     plan = make_plan(graph, ZEN4, Options(threads=1))
     assert {step.w.dtype for step in plan.steps if isinstance(step, Gemm)} == {"bfloat16"}
-    agree(graph, isa)
+    agree(graph, regions[0])
 
 
 def test_values_that_are_not_finite_go_where_they_go_in_float32() -> None:
@@ -154,41 +178,41 @@ def test_values_that_are_not_finite_go_where_they_go_in_float32() -> None:
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def in_groups(groups: int, each: int, out: int) -> tuple[Builder, Graph]:
+    b = Builder([1, groups * each, 7, 9])
+    y = conv(b, conv(b, "x0", groups * each, groups=groups), groups * out, 3, groups=groups)
+    return b, b.graph(y)
+
+
+def asked_in_groups(groups: int, each: int, out: int, isa: InstructionSet) -> list[Asked]:
+    return [Asked(in_groups(groups, each, out)[1], of_bfloat16(isa), Options(threads=2))]
+
+
+@pytest.mark.together(of=asked_in_groups)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize(("groups", "each", "out"), [(3, 34, 34), (5, 7, 9), (4, 32, 48), (2, 51, 32)])
 def test_what_is_not_finite_stays_in_its_group(
-    groups: int, each: int, out: int, isa: InstructionSet, value: float
+    groups: int, each: int, out: int, isa: InstructionSet, regions: list[LoadedRegion]
 ) -> None:
-    b = Builder([1, groups * each, 7, 9])
-    y = conv(b, conv(b, "x0", groups * each, groups=groups), groups * out, 3, groups=groups)
-    graph, target = b.graph(y), of_bfloat16(isa)
-    steps = make_plan(graph, target, Options(threads=1)).steps
+    b, graph = in_groups(groups, each, out)
+    steps = make_plan(graph, of_bfloat16(isa), Options(threads=1)).steps
     assert {s.x.dtype for s in steps if isinstance(s, DirectConv)} == {"bfloat16"}
-    run_graph = backend.load(graph, target, Options(threads=2))
     (x,) = b.arrays()
-    (finite,) = run_graph(x)
-    for channel in sorted(
-        {edge for end in range(0, groups * each, each) for edge in (end, end + each - 1)}
-    ):
+    (finite,) = regions[0](x)
+    edges = sorted({edge for end in range(0, groups * each, each) for edge in (end, end + each - 1)})
+    for channel, value in product(edges, (np.nan, np.inf, -np.inf)):
         changed, group = x.copy(), channel // each
         changed[0, channel, 3, 4] = value
-        (found,) = run_graph(changed)
+        (found,) = regions[0](changed)
         own = slice(group * out, (group + 1) * out)
         assert not np.isfinite(found[:, own]).all()
         np.testing.assert_array_equal(np.delete(found, own, 1), np.delete(finite, own, 1))
 
 
-def agree(graph: Graph, isa: InstructionSet) -> None:
+def agree(graph: Graph, region: LoadedRegion) -> None:
     """With float64, within the bound; and with itself on other threads, to the last bit."""
     random = np.random.default_rng(3)
     arrays = [random.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs]
-    found = []
-    for threads in ("1", "3"):  # of one plan
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("CONVOY_NUM_THREADS", threads)
-            found.append(backend.load(graph, of_bfloat16(isa))(*arrays))
-    for alone, together, want in zip(*found, run(graph, arrays, np.float64), strict=True):
-        np.testing.assert_array_equal(alone, together)
-        error = float(np.abs(alone - want).max() / np.abs(want).max())
+    for got, want in zip(on_any_threads(region, arrays), run(graph, arrays, np.float64), strict=True):
+        error = float(np.abs(got - want).max() / np.abs(want).max())
         assert 1e-6 < error <= BOUND, f"error {error:.2e} of the largest output"

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d
 from convoy.graph.reference import run
@@ -17,7 +17,8 @@ from convoy.report.decision import Report
 from convoy.target import Target
 from convoy.target.kernels import WinogradCosts
 from instruction_sets import HOST_SETS
-from quantising import Cases, Quantised, unit_of
+from quantising import Cases, Quantised, each_way, on_any_threads, unit_of
+from together import Asked
 
 case = CASES = Cases()
 
@@ -86,28 +87,22 @@ def convolutions(graph: Graph, target: Target, accuracy: Accuracy = "fast") -> l
     return [(detail.dtype, detail.precision, kind) for op, detail, kind in steps if op == "conv2d"]
 
 
-def answers(graph: Graph, arrays: list[NDArray[np.float32]], target: Target) -> list[NDArray[np.float32]]:
-    """What one thread gives, and three threads as well."""
-    found = []
-    for threads in ("1", "3"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("CONVOY_NUM_THREADS", threads)
-            found.append(backend.load(graph, target, Options())(*arrays))
-    for first, second in zip(*found, strict=True):
-        np.testing.assert_array_equal(first, second)
-    return list(found[0])
+def asked(name: str) -> list[Asked]:
+    q = Quantised()
+    return each_way(q.graph(*CASES[name](q)), targets())
 
 
+@pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", CASES)
-def test_bytes_agree_with_exact_evaluation(name: str) -> None:
+def test_bytes_agree_with_exact_evaluation(name: str, regions: list[LoadedRegion]) -> None:
     q = Quantised()
     graph = q.graph(*CASES[name](q))
     arrays = q.numbers()
     (want,) = run(graph, arrays, np.float64)
     unit = unit_of(graph.outputs[0], graph)
     assert want.std() > 5 * unit, "the example shows nothing"
-    for target in targets():
-        (got,) = answers(graph, arrays, target)
+    for target, region in zip(targets(), regions, strict=True):
+        (got,) = on_any_threads(region, arrays)
         steps = np.abs(got - want) / unit
         assert steps.max() < 1.001, f"{target.isa}: {steps.max():.2f} units"
         assert (steps > 0.5).mean() <= 0.002, f"{target.isa}: {(steps > 0.5).mean():.2%} are off by one"
@@ -145,5 +140,5 @@ def test_what_is_not_finite_is_computed_again_and_stays_in_its_pixels() -> None:
         (want,) = run(graph, arrays, np.float64)
     for target in targets():
         assert all("winograd" in kind for *_, kind in convolutions(graph, target))
-        (got,) = answers(graph, arrays, target)
+        (got,) = on_any_threads(backend.load(graph, target), arrays)
         assert np.abs(got - want).max() < 0.0201

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d, Dequantize
 from convoy.kernels.conv2d.exact import MOST_OUTPUT, is_exact
@@ -15,8 +16,9 @@ from convoy.options import Accuracy
 from convoy.target import InstructionSet, Target
 from instruction_sets import HOST_SETS, of_free_winograd
 from kernels.test_bytes_winograd import CASES as OF_FLOATS
-from kernels.test_bytes_winograd import answers, convolutions
-from quantising import Cases, Quantised
+from kernels.test_bytes_winograd import convolutions
+from quantising import Cases, Quantised, each_way, on_any_threads
+from together import Asked
 
 case = CASES = Cases()
 CASES.update(OF_FLOATS)
@@ -57,20 +59,37 @@ def by_definition(isa: InstructionSet) -> Target:
     return replace(t, direct=replace(t.direct, bytes_apart=0.0))
 
 
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize("name", CASES)
-def test_bytes_are_those_of_the_definition(name: str, isa: InstructionSet) -> None:
+def made(name: str) -> tuple[Graph, list[NDArray[np.float32]]]:
+    """A case's network, and numbers for it."""
     q = Quantised()
     graph = q.graph(*CASES[name](q))
-    exact, direct = of_integers(isa), by_definition(isa)
-    for dtype, precision, kind in convolutions(graph, exact):
-        assert (dtype, precision, kind) == ("uint8", "int8", "winograd F(4x4, 3x3), int16")
-    assert all("direct" in kind for *_, kind in convolutions(graph, direct))
     arrays = q.numbers()
     if name == "a_batch":
         graph = replace(graph, batch=3)
         arrays = [np.concatenate([a, -a, a[:, ::-1]]) for a in arrays]
-    (got,), (want,) = answers(graph, arrays, exact), answers(graph, arrays, direct)
+    return graph, arrays
+
+
+def both_ways(graph: Graph, isa: InstructionSet) -> list[Asked]:
+    return each_way(graph, [of_integers(isa), by_definition(isa)])
+
+
+def asked(name: str, isa: InstructionSet) -> list[Asked]:
+    return both_ways(made(name)[0], isa)
+
+
+@pytest.mark.together(of=asked)
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_are_those_of_the_definition(
+    name: str, isa: InstructionSet, regions: list[LoadedRegion]
+) -> None:
+    graph, arrays = made(name)
+    exact, direct = of_integers(isa), by_definition(isa)
+    for dtype, precision, kind in convolutions(graph, exact):
+        assert (dtype, precision, kind) == ("uint8", "int8", "winograd F(4x4, 3x3), int16")
+    assert all("direct" in kind for *_, kind in convolutions(graph, direct))
+    (got,), (want,) = (on_any_threads(region, arrays) for region in regions)
     assert len(np.unique(want)) > 20, "the example shows nothing"
     np.testing.assert_array_equal(got, want)
 
@@ -85,18 +104,30 @@ def of_weights(w: NDArray[np.int8], zero: int, shift: float) -> Graph:
     return q.graph(q.bytes(y, 4096.0, 128))
 
 
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize(("weight", "zero"), [(127, 0), (-127, 0), (127, 255), (-127, 255)])
-def test_sums_at_the_bound_are_exact(isa: InstructionSet, weight: int, zero: int) -> None:
+def at_the_bound(weight: int, zero: int) -> tuple[Graph, int, float]:
+    """A network, its input channels, and what all its inputs are."""
     channels = MOST_OUTPUT // (9 * 127 * 255)
     w = np.full((16, channels, 3, 3), weight, np.int8)
     step = 255.0 if zero == 0 else -255.0
-    graph = of_weights(w, zero, -9 * channels * weight * step)
+    return of_weights(w, zero, -9 * channels * weight * step), channels, step
+
+
+def asked_at_the_bound(isa: InstructionSet, weight: int, zero: int) -> list[Asked]:
+    return both_ways(at_the_bound(weight, zero)[0], isa)
+
+
+@pytest.mark.together(of=asked_at_the_bound)
+@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize(("weight", "zero"), [(127, 0), (-127, 0), (127, 255), (-127, 255)])
+def test_sums_at_the_bound_are_exact(
+    isa: InstructionSet, weight: int, zero: int, regions: list[LoadedRegion]
+) -> None:
+    graph, channels, step = at_the_bound(weight, zero)
     x = np.full((1, channels, 9, 8), step, np.float32)
     x[0, 0, 4, 3] = 0  # a difference of 127 * 255 in some
     exact = of_integers(isa)
     assert [kind for *_, kind in convolutions(graph, exact)] == ["winograd F(4x4, 3x3), int16"]
-    (got,), (want,) = answers(graph, [x], exact), answers(graph, [x], by_definition(isa))
+    (got,), (want,) = (on_any_threads(region, [x]) for region in regions)
     assert got[0, 0, 2, 6] == 0
     assert got[0, 0, 4, 4] == -8 * 4096 * np.sign(weight * step)
     np.testing.assert_array_equal(got, want)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from building import Builder
-from convoy.backend import load
+from convoy.backend import LoadedRegion
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, MatMul, Reshape, Transpose, Unary
 from convoy.graph.reference import run
@@ -22,6 +22,7 @@ from convoy.kernels.transpose import TransposeArray
 from convoy.options import Options
 from convoy.plan.maps import make_map
 from convoy.target import Target, host
+from together import Asked
 
 C, H, W = 68, 9, 14
 """Channels that end within a block, rows and columns."""
@@ -53,9 +54,9 @@ def kinds(graph: Graph) -> list[str]:
     return [names[type(step)] for step in plan.steps if type(step) in names]
 
 
-def is_right(b: Builder, graph: Graph, target: Target, images: int = 1) -> None:
+def is_right(b: Builder, graph: Graph, region: LoadedRegion, images: int = 1) -> None:
     arrays = b.arrays(images)
-    for got, want in zip(load(graph, target)(*arrays), run(graph, arrays), strict=True):
+    for got, want in zip(region(*arrays), run(graph, arrays), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
@@ -103,27 +104,46 @@ CASES: dict[str, tuple[Callable[[Builder], tuple[str, ...]], list[str]]] = {
 }
 
 
+def moving(name: str, batch: int | None = 1) -> tuple[Builder, Graph]:
+    b = Builder([1, H * W, C], batch=batch)
+    return b, b.graph(*CASES[name][0](b))
+
+
+def asked(name: str) -> list[Asked]:
+    graph, targets = moving(name)[1], (host(), Target("portable"))
+    return [*(Asked(graph, target) for target in targets), Asked(moving(name, None)[1], host())]
+
+
+@pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", CASES)
-def test_what_moves_is_made_as_it_is_read(name: str) -> None:
-    make, expected = CASES[name]
-    b = Builder([1, H * W, C])
-    graph = b.graph(*make(b))
-    assert kinds(graph) == expected
-    is_right(b, graph, host())
-    is_right(b, graph, Target("portable"))
-    b = Builder([1, H * W, C], batch=None)
-    is_right(b, b.graph(*make(b)), host(), images=3)
+def test_what_moves_is_made_as_it_is_read(name: str, regions: list[LoadedRegion]) -> None:
+    b, graph = moving(name)
+    here, portable, of_many = regions
+    assert kinds(graph) == CASES[name][1]
+    is_right(b, graph, here)
+    is_right(b, graph, portable)
+    is_right(*moving(name, None), of_many, images=3)
 
 
-@pytest.mark.parametrize("perm", list(permutations((1, 2, 3))))
-@pytest.mark.parametrize("shape", [(1, 9, 1), (3, 1, 17), (18, 2, 5), (1, 1, 33), (16, 4, 4)])
-def test_every_order_of_a_map(perm: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    # a convolution reads an input in another order, and its map leaves in a third one
+def in_orders(perm: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Builder, Graph]:
+    """A convolution reads an input in another order, and its map leaves in a third one."""
     b = Builder([1, *shape])
     x = b.add(Transpose, "x0", perm=(0, *perm))
     y = conv(b, b.add(Unary, x, kind="tanh"), 19)
-    graph = b.graph(b.add(Transpose, y, perm=(0, *perm)))
-    is_right(b, graph, host())
+    return b, b.graph(b.add(Transpose, y, perm=(0, *perm)))
+
+
+def asked_in_orders(perm: tuple[int, ...], shape: tuple[int, ...]) -> list[Asked]:
+    return [Asked(in_orders(perm, shape)[1], host())]
+
+
+@pytest.mark.together(of=asked_in_orders)
+@pytest.mark.parametrize("perm", list(permutations((1, 2, 3))))
+@pytest.mark.parametrize("shape", [(1, 9, 1), (3, 1, 17), (18, 2, 5), (1, 1, 33), (16, 4, 4)])
+def test_every_order_of_a_map(
+    perm: tuple[int, ...], shape: tuple[int, ...], regions: list[LoadedRegion]
+) -> None:
+    is_right(*in_orders(perm, shape), regions[0])
 
 
 def test_views_of_views() -> None:
