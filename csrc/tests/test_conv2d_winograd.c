@@ -15,8 +15,9 @@
   X(2, 2, 2, 1, 1) X(4, 3, 3, 1, 1) X(4, 4, 4, 1, 1) X(6, 6, 6, 1, 1) CHECK_MORE(MORE_POOLED(X))
 #define MORE_POOLED(X) X(4, 2, 3, 1, 1) X(6, 5, 3, 1, 1)
 #define DILATED(X) \
-  X(2, 2, 2, 1, 3) X(4, 2, 2, 2, 2) X(4, 4, 3, 2, 2) X(4, 4, 4, 2, 2) X(4, 3, 2, 3, 2) X(4, 2, 3, 4, 4) \
-  X(6, 2, 2, 2, 2)
+  X(2, 2, 2, 1, 3) X(4, 4, 4, 2, 2) X(4, 3, 2, 3, 2) X(4, 2, 3, 4, 4) X(6, 2, 2, 2, 2) \
+  CHECK_MORE(MORE_DILATED(X))
+#define MORE_DILATED(X) X(4, 2, 2, 2, 2) X(4, 4, 3, 2, 2)
 /* clang-format on */
 
 #define NAME(OUT, HEIGHT, WIDTH, DILATION_H, DILATION_W) \
