@@ -78,7 +78,7 @@ def _remove_unread_initializers(graph: onnx.GraphProto) -> None:
 
 
 def _narrow_dense(graph: onnx.GraphProto, most: int) -> None:
-    """Dense layers from the second on read ``most`` channels, if they read more; who makes those makes fewer."""
+    """Dense layers from the second on read ``most`` channels at most; who makes those makes fewer."""
     tensors = {initializer.name: initializer for initializer in graph.initializer}
     dense = [[tensors[name] for name in node.input[1:]] for node in graph.node if node.op_type == "Gemm"]
     for (weight, bias), (reader, _) in pairwise(dense):
