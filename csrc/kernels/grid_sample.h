@@ -18,6 +18,7 @@
 #include <float.h>
 
 #include "kernels/halo.h"
+#include "kernels/lerp.h"
 #include "kernels/map.h"
 
 enum { CV_GRID_ZEROS, CV_GRID_BORDER, CV_GRID_REFLECTION };
@@ -102,10 +103,6 @@ CV_INLINE void cv_grid_find(cv_grid_stretch *s, const cv_grid_image *x, cv_grid_
   }
 }
 
-CV_INLINE cv_vec cv_grid_lerp(cv_vec a, cv_vec b, cv_vec t) {
-  return cv_fma(t, b, cv_mul(cv_sub(cv_set1(1.0f), t), a));
-}
-
 CV_INLINE cv_vec cv_grid_pixel(const float *x, int32_t at) {
   static const float zeros[CV_LANES] __attribute__((aligned(64)));
   return cv_load(at < 0 ? zeros : x + (ptrdiff_t)at * CV_LANES);
@@ -127,10 +124,10 @@ CV_INLINE void cv_grid_sample_map(cv_thread thread, cv_map y, cv_map x, const fl
         cv_vec v = cv_grid_pixel(from, s.at[0][i]);
         if (!nearest) {
           const cv_vec right = cv_set1(s.right[i]);
-          const cv_vec above = cv_grid_lerp(v, cv_grid_pixel(from, s.at[1][i]), right);
+          const cv_vec above = cv_lerp(v, cv_grid_pixel(from, s.at[1][i]), right);
           const cv_vec below =
-              cv_grid_lerp(cv_grid_pixel(from, s.at[2][i]), cv_grid_pixel(from, s.at[3][i]), right);
-          v = cv_grid_lerp(above, below, cv_set1(s.down[i]));
+              cv_lerp(cv_grid_pixel(from, s.at[2][i]), cv_grid_pixel(from, s.at[3][i]), right);
+          v = cv_lerp(above, below, cv_set1(s.down[i]));
         }
         cv_store(y.data + block * y.plane + row * y.row + column * y.step, v);
         if (++column == y.width) column = 0, row++;
@@ -152,10 +149,9 @@ CV_INLINE void cv_grid_channel(float *y, const float *x, const cv_grid_stretch *
     cv_vec v = cv_grid_pixels(x, s->at[0] + i);
     if (!nearest) {
       const cv_vec right = cv_loadu(s->right + i);
-      const cv_vec above = cv_grid_lerp(v, cv_grid_pixels(x, s->at[1] + i), right);
-      const cv_vec below =
-          cv_grid_lerp(cv_grid_pixels(x, s->at[2] + i), cv_grid_pixels(x, s->at[3] + i), right);
-      v = cv_grid_lerp(above, below, cv_loadu(s->down + i));
+      const cv_vec above = cv_lerp(v, cv_grid_pixels(x, s->at[1] + i), right);
+      const cv_vec below = cv_lerp(cv_grid_pixels(x, s->at[2] + i), cv_grid_pixels(x, s->at[3] + i), right);
+      v = cv_lerp(above, below, cv_loadu(s->down + i));
     }
     cv_store_n(y + i, v, s->count - i < CV_LANES ? s->count - i : CV_LANES);
   }

@@ -21,6 +21,7 @@
 
 #include "kernels/halo.h"
 #include "kernels/layout.h"
+#include "kernels/lerp.h"
 #include "kernels/map.h"
 #include "kernels/quantize.h"
 
@@ -36,10 +37,6 @@ CV_INLINE void cv_resize_nearest_of(const int bf16, cv_thread thread, cv_map y, 
       cv_store_lanes(bf16, to + j * y.step, cv_load_lanes(bf16, from + columns[j] * x.step));
   }
   cv_map_clear_halo(thread, y);
-}
-
-CV_INLINE cv_vec cv_lerp(cv_vec a, cv_vec b, cv_vec t) {
-  return cv_fma(t, b, cv_mul(cv_sub(cv_set1(1.0f), t), a));
 }
 
 /* Some pixels of a row of y, `step` floats apart, from two rows of x. */

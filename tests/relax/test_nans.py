@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from open_models import Sketch
 from tvm import relax
 
@@ -108,3 +108,25 @@ def test_integers_are_left_to_tvm() -> None:
         bb.emit_func_output(y)
     module = bb.get()
     tvm.ir.assert_structural_equal(keep_nans()(module), module)
+
+
+def test_what_is_not_so_is_no_opposite() -> None:
+    # not(a < b) is not b <= a, and x is not equal to itself
+    s = Sketch("n", 8)
+    kinds = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+    made = [s.add("Not", s.add(kind, "x", other)) for kind in kinds for other in ("x", s.number(0.5))]
+    made += [s.add("Or", s.add("Less", "x", "x"), s.add("GreaterOrEqual", "x", "x"))]
+    model = s.model(*made)
+    for value in model.graph.output:
+        value.type.tensor_type.elem_type = TensorProto.BOOL
+    agree(model, SPECIAL[None])
+
+
+def test_what_is_not_equal_in_a_module() -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((8,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit_output(relax.op.not_equal(x, x))
+        builder.emit_func_output(made)
+    machine = relax.VirtualMachine(convoy.compile(builder.get(), "portable"), tvm.cpu())
+    assert machine["main"](tvm.runtime.tensor(SPECIAL)).numpy().tolist() == [True, *[False] * 7]

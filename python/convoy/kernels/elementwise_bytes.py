@@ -23,7 +23,7 @@ from convoy.target import Target
 
 
 def takes(fusion: Fusion, graph: Graph, target: Target, threads: int, options: Options) -> bool:
-    """Whether a table does it, or bytes are uint8, of one scale each, and sizes known."""
+    """Whether a table does it, or bytes are uint8, of one scale each."""
     if is_table(fusion, graph):
         return True
     if isinstance(fusion.anchor, Quantize):  # of a scale for each channel

@@ -18,11 +18,9 @@ from convoy.plan.step import Step
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleMap(Step):
-    """Where x is in blocks, y is, too."""
+class Sample(Step):
+    """At the places of ``grid`` [2, points]."""
 
-    x: Map
-    y: Map
     grid: Array
     mode: Literal["nearest", "bilinear"]
     padding: Literal["zeros", "border", "reflection"]
@@ -30,15 +28,19 @@ class SampleMap(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleArray(Step):
+class SampleMap(Sample):
+    """Where x is in blocks, y is, too."""
+
+    x: Map
+    y: Map
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleArray(Sample):
     """x is [channels, height, width], y [channels, points]: few points are not worth blocks of all of x."""
 
     x: Array
     y: Array
-    grid: Array
-    mode: Literal["nearest", "bilinear"]
-    padding: Literal["zeros", "border", "reflection"]
-    corners: bool
     channels: int
     height: int
     width: int
@@ -81,7 +83,7 @@ def emit_array(step: SampleArray, w: Writer) -> str:
     )
 
 
-def _form(step: SampleMap | SampleArray) -> str:
+def _form(step: Sample) -> str:
     return f"(cv_grid_form){{CV_GRID_{step.padding.upper()}, {int(step.corners)}}}"
 
 

@@ -1,19 +1,21 @@
 """What TVM computes of a NaN: a NaN, as ONNX Runtime does, and where it is quantised the least integer.
 
 TVM takes a bound where comparing with it is false, so that of a NaN relu makes 0, and quantising the
-greatest integer (0.27).
+greatest integer.  Of a comparison that is not true it makes the opposite one, which a NaN fails, too, and
+what is equal to itself is not compared (0.27).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call
 from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from convoy.relax.dataflow import op_name
+from convoy.relax.dataflow import is_constant, op_name, read_array
 from convoy.relax.rewriting import rewriting
 
 ASKED_FOR_NANS = ("float16", "float32", "float64")
@@ -84,6 +86,21 @@ def _write_sign(bb: relax.BlockBuilder, op: Call) -> Call:
     return relax.op.where(_is_nan(bb, x), x, bb.emit(op)) if _is_float(x) else op
 
 
+def _write_comparison(bb: relax.BlockBuilder, op: Call) -> Call:
+    """With what is no NaN said beside, of which the opposite is right, too."""
+    maybe = [
+        x for x in op.args if _is_float(x) and not (is_constant(x) and np.isfinite(read_array(x)).all())
+    ]
+    if not maybe:
+        return op
+    first, *others = (_is_nan(bb, x) for x in dict.fromkeys(maybe))
+    for other in others:
+        first = bb.emit(relax.op.logical_or(first, other))
+    if op_name(op) == "not_equal":
+        return relax.op.logical_or(first, bb.emit(op))
+    return relax.op.logical_and(bb.emit(relax.op.logical_not(first)), bb.emit(op))
+
+
 def _write_quantize(bb: relax.BlockBuilder, op: Call) -> Call:
     dtype = str(op.attrs.out_dtype)
     if "int" not in dtype:
@@ -117,5 +134,8 @@ _WRITTEN = {
     "maximum": _write_extreme,
     "minimum": _write_extreme,
     "sign": _write_sign,
+    **dict.fromkeys(
+        ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"), _write_comparison
+    ),
     "quantize": _write_quantize,
 }
