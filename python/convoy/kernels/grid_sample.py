@@ -18,7 +18,7 @@ from convoy.plan.step import Step
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample(Step):
+class Sampling:
     """At the places of ``grid`` [2, points]."""
 
     grid: Array
@@ -28,7 +28,7 @@ class Sample(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleMap(Sample):
+class SampleMap(Sampling, Step):
     """Where x is in blocks, y is, too."""
 
     x: Map
@@ -36,7 +36,7 @@ class SampleMap(Sample):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleArray(Sample):
+class SampleArray(Sampling, Step):
     """x is [channels, height, width], y [channels, points]: few points are not worth blocks of all of x."""
 
     x: Array
@@ -83,7 +83,7 @@ def emit_array(step: SampleArray, w: Writer) -> str:
     )
 
 
-def _form(step: Sample) -> str:
+def _form(step: Sampling) -> str:
     return f"(cv_grid_form){{CV_GRID_{step.padding.upper()}, {int(step.corners)}}}"
 
 
