@@ -7,8 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import numpy_helper
 from open_models import Both, Sketch
+from tvm import relax
+from tvm.ir import IRModule
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+import convoy
+from convoy import Options
+from convoy.report.decision import Report
 
 E, HEADS = 32, 4
 
@@ -160,6 +170,58 @@ def test_a_bound_that_may_lie_outside_is_left() -> None:
     assert any("expected bounds that lie within the data at every call" in reason for reason in both.left)
     for size in ((1, 3, E), (2, 9, E)):
         both.check(*size)
+
+
+def test_a_bound_that_lies_within_since_a_window_does_is_in_the_region() -> None:
+    # 5 taps without padding want t >= 5, or the call ends before: then x[:, :, 4:] has elements
+    s = Sketch("n", E, "t")
+    x = s.add("Relu", "x")
+    cut = s.add("Slice", x, s.numbers(4), s.numbers(2**63 - 1), s.numbers(2))
+    both = Both(s.model(s.add("Add", s.add("Conv", x, s.weight(E, E, 5)), cut)), "portable")
+    assert not both.left
+    for size in ((1, E, 5), (2, E, 70)):
+        both.check(*size)
+    with pytest.raises(RuntimeError, match="is less than 1; let t be at least 5"):
+        both.machine["main"](tvm.runtime.tensor(np.ones((1, E, 4), np.float32)))
+
+
+def cut_behind_three(**noted: dict[str, int]) -> IRModule:
+    """relu(x)[:, 3:] of x [1, t, E], as torch.export leaves it where it knows how long a sequence is."""
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((1, "t", 32), "float32")) -> R.Tensor((1, "t - 3", 32), "float32"):
+            t = T.int64()
+            with R.dataflow():
+                y = R.nn.relu(x)
+                z = R.strided_slice(y, [1], [3], [t], [1], assume_inbound=True)
+                R.output(z)
+            return z
+
+    main = Module["main"]
+    Module["main"] = main.with_attrs(noted) if noted else main
+    return Module
+
+
+def test_a_bound_that_lies_within_by_what_a_module_notes_is_in_the_region() -> None:
+    options = Options(merge=False)
+    noted, plain = cut_behind_three(tir_var_lower_bound={"t": 4}), cut_behind_three()
+    for module, left in ((noted, 0), (plain, 1)):
+        report = Report()
+        machine = relax.VirtualMachine(
+            convoy.compile(module, "portable", options=options, report=report), tvm.cpu()
+        )
+        assert len([d for d in report.decisions if d.choice == "left"]) == left
+        for length in (4, 9):
+            x = np.random.default_rng(length).standard_normal((1, length, E)).astype(np.float32)
+            np.testing.assert_array_equal(
+                machine["main"](tvm.runtime.tensor(x)).numpy(), np.maximum(x, 0)[:, 3:]
+            )
+        with pytest.raises(
+            Exception, match=r"t - 3.* is less than 0|at least"
+        ):  # nobody holds a call to it
+            machine["main"](tvm.runtime.tensor(np.ones((1, 2, E), np.float32)))
 
 
 def test_images_that_become_the_steps_of_a_sequence() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +21,22 @@ from convoy.relax.sizes import Dim, Lengths
 
 
 class Dataflow:
-    """One block; bindings are known by their position in it."""
+    """One block; bindings are known by their position in it.
 
-    def __init__(self, block: relax.DataflowBlock) -> None:
+    ``least`` says of variables what they are at least, where that is more than 1.
+    """
+
+    def __init__(
+        self, block: relax.DataflowBlock, least: Mapping[tirx.Var, int] = MappingProxyType({})
+    ) -> None:
+        self.least = least
         self.bindings: list[relax.Binding] = list(block.bindings)
         self.position: dict[relax.Var, int] = {b.var: i for i, b in enumerate(self.bindings)}
 
     @cached_property
     def lengths(self) -> Lengths:
         """The sizes of the block, such that each of its tensors likely has elements."""
-        made = Lengths()
+        made = Lengths(self.least)
         tensors = dict.fromkeys(v for variables in self.reads for v in variables) | self.position
         opens = (n for tensor in tensors for n in dims(tensor) or () if not isinstance(n, int))
         expect_elements(size for length in opens if (size := made.size(length)) is not None)

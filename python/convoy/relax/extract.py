@@ -15,6 +15,7 @@ from tvm_ffi import structural_hash
 from convoy.offload.names import stem
 from convoy.relax.annotate import Composite
 from convoy.relax.dataflow import Dataflow, dims, read_array
+from convoy.relax.expected import note_sizes, variables_of
 from convoy.relax.images import Place, bring_back, bring_to_front, image_places, reading_of
 
 AXIS_ZERO = "convoy_axis_zero"
@@ -117,8 +118,9 @@ def cut_out(
         inner.append(moved[-1].var if moved else new[v])
     value = inner[0] if len(inner) == 1 else relax.Tuple(inner)
     function = _function(params, bindings, value, {"Codegen": codegen, AXIS_ZERO: reading})
+    function = note_sizes(function, flow.least)
     name = f"{codegen}_{content_hash(function, constants)}"
-    if relax.analysis.free_symbolic_vars(function) or relax.analysis.defined_symbolic_vars(function):
+    if variables_of(function):
         function = relax.utils.copy_with_new_vars(function)  # a length is known in one function only
     function = function.with_attr("global_symbol", name)
     return Cut(name, function, tuple(inputs), tuple(outer), places)

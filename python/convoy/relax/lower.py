@@ -23,6 +23,7 @@ from convoy.ops.row import OpRow
 from convoy.ops.table import UNKNOWN, row_of
 from convoy.relax import attributes, idioms
 from convoy.relax.dataflow import Dataflow, dims, dtype, name_of, node_name, op_name, tensor_args
+from convoy.relax.expected import noted_sizes
 from convoy.relax.extract import AXIS_ZERO
 from convoy.relax.images import place_of, reading_of
 from convoy.relax.patterns import TAKEN, readings
@@ -57,7 +58,9 @@ class Lowering(Operands):
     def __init__(self, function: relax.Function) -> None:
         super().__init__(Builder(_reading(function)), attributes)
         self.function = function
-        self.flow = Dataflow(_only_block(function))
+        self.least = noted_sizes(function)
+        """What open sizes are at least, of those that are more than 1."""
+        self.flow = Dataflow(_only_block(function), self.least)
         """The block that is being lowered."""
         self.idiom = False
         """Is it of ops that are taken together, whatever the form of each?"""
@@ -70,7 +73,7 @@ class Lowering(Operands):
         """How many images there are, if axis 0 is read as theirs: the first parameter says it."""
         if self.build.reading == "images":
             self.images = (dims(function.params[0]) or (1,))[0]
-        self.sizes = RegionLengths(self._image_lengths(param) for param in function.params)
+        self.sizes = RegionLengths((self._image_lengths(param) for param in function.params), self.least)
 
     def _image_lengths(self, param: relax.Var) -> list[Dim]:
         """Lengths of an input's axes, 1 for that of the images."""
@@ -112,7 +115,7 @@ class Lowering(Operands):
         """Lower the body of a composite where it is called."""
         block = _only_block(function)
         arguments = [self.names[outer.root(arg)] for arg in call.args]
-        before, self.flow = self.flow, Dataflow(block)
+        before, self.flow = self.flow, Dataflow(block, self.least)
         self.names |= dict(zip(function.params, arguments, strict=True))
         idiom = idioms.match(self.flow, self._last())
         if idiom is not None and idiom.name == "lrn":

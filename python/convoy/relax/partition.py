@@ -12,7 +12,7 @@ every pattern over the whole module, gives no reasons, and raises on a cycle ins
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from tvm import relax, tirx
@@ -31,6 +31,7 @@ from convoy.options import Options
 from convoy.relax.annotate import Annotator, Composite, Refuse
 from convoy.relax.blocks import end_blocks_at_writes
 from convoy.relax.dataflow import Dataflow, computes_nothing, node_name, op_name
+from convoy.relax.expected import least_sizes
 from convoy.relax.extract import cut_out
 from convoy.relax.images import OPEN
 from convoy.relax.no_touch import is_marked, is_open, no_touch
@@ -163,10 +164,11 @@ def _partition_function(
     if not isinstance(function.body, relax.SeqExpr):
         return function
     blocks = []
+    least = least_sizes(function, module)
     known = {v for p in function.params for v in relax.analysis.definable_tir_vars_in_type(p.ty)}
     for block in function.body.blocks:
         if isinstance(block, relax.DataflowBlock):
-            blocks.append(_partition_block(block, known, module, options, report, owner))
+            blocks.append(_partition_block(block, known, least, module, options, report, owner))
         else:
             _report_outside(block, report)
             blocks.append(block)
@@ -193,13 +195,17 @@ class Unit:
 def _partition_block(
     block: relax.DataflowBlock,
     known: Set[tirx.Var],
+    least: Mapping[tirx.Var, int],
     module: IRModule,
     options: Options,
     report: Report,
     owner: Owner,
 ) -> relax.DataflowBlock:
-    """A block with its regions cut out; ``known`` are the sizes that are found before it."""
-    flow = Dataflow(block)
+    """A block with its regions cut out.
+
+    ``known`` are the sizes that are found before it; those in ``least`` are at least so much.
+    """
+    flow = Dataflow(block, least)
     annotator = Annotator(flow, options, owner.refuse, owner.left)
     units = _units(flow, annotator.run(), annotator.taken)
     regions = _grow(flow, units, known, options.merge)

@@ -20,10 +20,10 @@ from tvm_ffi import structural_equal
 
 from convoy.deploy.tensors import NO_ROOM
 from convoy.relax.checks import assert_all
-from convoy.relax.dataflow import computes_nothing, number, op_name
+from convoy.relax.dataflow import number
+from convoy.relax.expected import expected_sizes, least_variables
 from convoy.relax.no_touch import is_open
 from convoy.relax.shortage import Shortage, divided_by_one_at_least, shortages
-from convoy.relax.sizes import least_variable
 
 LARGEST = 48
 """Elements of a tensor, at most, as a power of 2: behind it lies room for their bytes, and for a sum of
@@ -165,8 +165,7 @@ class _Scope:
     @property
     def least(self) -> Mapping[Any, int]:
         """What open sizes are at least where those that suffice do."""
-        found = filter(None, (least_variable(factor.size, least) for factor, least in self.sufficing))
-        return dict(sorted(found, key=lambda of: of[1]))  # the last of a variable, the largest, is kept
+        return least_variables((factor.size, least) for factor, least in self.sufficing)
 
     def holding(self, products: Iterable[_Product]) -> _Scope:
         return replace(self, held=(*self.held, *products))
@@ -200,7 +199,8 @@ def _guard(body: Any, scope: _Scope, *, branch: bool = False) -> Any:
     if not isinstance(body, relax.SeqExpr):
         return body
     bindings = [binding for block in body.blocks for binding in block.bindings]
-    scope = scope.expecting(_expected(bindings, scope.builder.get()))
+    expected = expected_sizes(bindings, scope.builder.get())
+    scope = scope.expecting((_Factor(size), least) for size, least in expected)
     due = _due(bindings, scope)
     due = {at: checks for at, checks in due.items() if at < 0 or not branch}
     place, blocks = -1, []
@@ -269,29 +269,6 @@ def _due(bindings: Sequence[relax.Binding], scope: _Scope) -> dict[int, _Due]:
             due[place] = due.get(place, _Due()) + _Due((), (shortage,))
             short.add((size, shortage.least))
     return due
-
-
-def _expected(bindings: Sequence[relax.Binding], module: IRModule) -> Iterator[tuple[_Factor, int]]:
-    """Sizes that a check of an importer, before all ops, has a call end for, and what they are at least."""
-    for binding in bindings:
-        value = binding.value
-        if not (isinstance(binding, relax.MatchCast) or computes_nothing(value)):
-            return
-        if op_name(value) == "call_tir":
-            check, given = module[value.args[0]], value.args[1].fields
-            check = check.specialize(dict(zip(check.params[: len(given)], given, strict=True)))
-            for condition in _asserted(check.body):
-                if isinstance(condition, tirx.GE) and number(condition.b) is not None:
-                    yield _Factor(condition.a), int(number(condition.b) or 0)
-
-
-def _asserted(statement: Any) -> Iterator[Any]:
-    if isinstance(statement, tirx.AssertStmt):
-        yield statement.condition
-    parts = (getattr(statement, name, None) for name in ("block", "body"))
-    for inner in (*parts, *getattr(statement, "seq", ())):
-        if inner is not None:
-            yield from _asserted(inner)
 
 
 def _guard_inside(binding: relax.Binding, scope: _Scope) -> relax.Binding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isinf
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -130,8 +131,10 @@ class RegionLengths:
     as often a symbol: a half of it is one of its products then.
     """
 
-    def __init__(self, inputs: Iterable[Sequence[Dim]]) -> None:
-        self.lengths = Lengths()
+    def __init__(
+        self, inputs: Iterable[Sequence[Dim]], least: Mapping[tirx.Var, int] = MappingProxyType({})
+    ) -> None:
+        self.lengths = Lengths(least)
         self.known: dict[Symbol, list[int]] = {}
         """What each variable's symbol is in the graph's: all it may be, where that is not the same."""
         self.made: dict[int, int] = {}
@@ -151,7 +154,9 @@ class RegionLengths:
             return
         times = whole_factor(size)
         part = size // times
-        own = open_size(f"size[{len(self._own)}]", max(1, hint(part)))
+        low = bounds(part)[0]
+        least = 1 if isinf(low) else max(1, int(low))
+        own = open_size(f"size[{len(self._own)}]", max(least, hint(part)), least)
         symbol = as_symbol(own)
         assert symbol is not None
         variable = as_symbol(part)
