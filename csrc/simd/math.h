@@ -278,42 +278,52 @@ CV_INLINE cv_vec cv_atan(cv_vec x) {
 
 CV_INLINE cv_vec cv_rsqrt(cv_vec x) { return cv_div(cv_set1(1.0f), cv_sqrt(x)); }
 
-/* Lanes in double precision, only inside cv_pow: no vocabulary, as the compiler splits these. */
-typedef double cv_wide __attribute__((vector_size(8 * CV_LANES)));
-typedef int64_t cv_wide_int __attribute__((vector_size(8 * CV_LANES)));
-typedef float cv_narrow __attribute__((vector_size(4 * CV_LANES)));
+/* Half the lanes in double precision, only inside cv_pow: no vocabulary, as the compiler knows these. */
+typedef double cv_wide __attribute__((vector_size(4 * CV_LANES)));
+typedef int64_t cv_wide_int __attribute__((vector_size(4 * CV_LANES)));
+typedef float cv_narrow __attribute__((vector_size(2 * CV_LANES)));
 
+#define CV_TWO_OVER_LN2 2.8853900817779268
 #define CV_WIDE_SELECT(mask, t, f) ((cv_wide)(((mask) & (cv_wide_int)(t)) | (~(mask) & (cv_wide_int)(f))))
 
-/* 2^(y log2 |x|) in double, where float's exponent range has no edges, then the special cases. */
-CV_INLINE cv_vec cv_pow(cv_vec x, cv_vec y) {
-  if (!cv_any(cv_mask_not(cv_eq(y, cv_set1(2.0f))))) return cv_mul(x, x); /* most powers are squares */
-  const cv_wide zero = {0};
-  const cv_wide base = __builtin_convertvector((cv_narrow)cv_abs(x), cv_wide);
-  /* |x| = 2^k m, sqrt(1/2) <= m < sqrt(2); log2 m = 2/ln 2 atanh(g), g = (m - 1) / (m + 1) */
+/* 2^(y log2 x) of x from 0 on, in double, where float's exponent range has no edges. */
+CV_INLINE cv_narrow cv_pow_magnitude(cv_narrow x, cv_narrow y) {
+  const cv_wide zero = {0}, base = __builtin_convertvector(x, cv_wide);
+  /* x = 2^k m, sqrt(1/2) <= m < sqrt(2); log2 m = 2/ln 2 atanh(g), g = (m - 1) / (m + 1) */
   const int64_t sqrt_half = 0x3fe6a09e667f3bcd;
   const cv_wide_int offset = (cv_wide_int)base - sqrt_half;
-  const cv_wide_int k = offset >> 52;
   const cv_wide m = (cv_wide)((offset & 0xfffffffffffff) + sqrt_half);
-  const cv_wide g = (m - 1.0) / (m + 1.0), square = g * g;
-  cv_wide series = zero + 1.0 / 17;
-  for (int odd = 15; odd > 0; odd -= 2) series = series * square + 1.0 / odd;
-  cv_wide log2 = __builtin_convertvector(k, cv_wide) + 2.8853900817779268 * g * series;
+  const cv_wide g = (m - 1.0) / (m + 1.0), s = g * g, s2 = s * s;
+  /* both series in pairs: a sum by Horner waits for each of its terms */
+  const cv_wide low = (s * (CV_TWO_OVER_LN2 / 3) + CV_TWO_OVER_LN2) +
+                      s2 * (s * (CV_TWO_OVER_LN2 / 7) + CV_TWO_OVER_LN2 / 5);
+  const cv_wide high = (s * (CV_TWO_OVER_LN2 / 11) + CV_TWO_OVER_LN2 / 9) + s2 * (CV_TWO_OVER_LN2 / 13);
+  cv_wide log2 = g * (low + s2 * s2 * high) + __builtin_convertvector(offset >> 52, cv_wide);
   log2 = CV_WIDE_SELECT(base == 0.0, zero - (double)INFINITY, log2);
   log2 = CV_WIDE_SELECT(base == (double)INFINITY, base, log2);
 
-  cv_wide p = __builtin_convertvector((cv_narrow)y, cv_wide) * log2;
+  cv_wide p = __builtin_convertvector(y, cv_wide) * log2;
   p = CV_WIDE_SELECT(p > 200.0, zero + 200.0, p);
   p = CV_WIDE_SELECT(p < -200.0, zero - 200.0, p);
   const cv_wide shifted = p + 0x1.8p52; /* the low bits of this are p rounded to an integer */
-  const cv_wide r = (p - (shifted - 0x1.8p52)) * 0.69314718055994531;
-  cv_wide e = zero + 1.0;
-  for (int i = 10; i > 0; i--) e = e * r * (1.0 / i) + 1.0;
+  const cv_wide r = (p - (shifted - 0x1.8p52)) * 0.69314718055994531, r2 = r * r;
+  const cv_wide e0 = (r + 1.0) + r2 * (r * (1.0 / 6) + 0.5);
+  const cv_wide e1 = (r * (1.0 / 120) + 1.0 / 24) + r2 * (r * (1.0 / 5040) + 1.0 / 720);
+  const cv_wide e = (e0 + r2 * r2 * (e1 + r2 * r2 * (1.0 / 40320)));
   const cv_wide_int exponent = (((cv_wide_int)shifted & 0x7ff) + 1023) & 0x7ff;
-  e *= (cv_wide)(exponent << 52);
-  cv_vec v = (cv_vec) __builtin_convertvector(e, cv_narrow);
+  return __builtin_convertvector(e * (cv_wide)(exponent << 52), cv_narrow);
+}
 
+CV_INLINE cv_vec cv_pow(cv_vec x, cv_vec y) {
+  if (!cv_any(cv_mask_not(cv_eq(y, cv_set1(2.0f))))) return cv_mul(x, x); /* most powers are squares */
   const cv_vec one = cv_set1(1.0f), infinity = cv_set1(INFINITY), magnitude = cv_abs(x);
+  union {
+    cv_vec whole;
+    cv_narrow half[2];
+  } of = {magnitude}, by = {y}, made;
+  made.half[0] = cv_pow_magnitude(of.half[0], by.half[0]);
+  made.half[1] = cv_pow_magnitude(of.half[1], by.half[1]);
+  cv_vec v = made.whole;
   const cv_mask whole = cv_eq(cv_floor(y), y);
   const cv_vec half = cv_mul(y, cv_set1(0.5f));
   const cv_mask odd = cv_mask_and(whole, cv_mask_not(cv_eq(cv_floor(half), half)));
