@@ -8,8 +8,9 @@
  *
  * cv_transpose_plain also is the strided slice (x moved to its begin) and the broadcast (stride 0).
  * Axes are merged where both sides allow, then a row is copied where x is contiguous along y's last axis,
- * lanes x lanes tiles are transposed where it is along another one, and elements are fetched one by one
- * elsewhere.  x and y do not overlap; any alignment; no shape has a zero.
+ * lanes x lanes tiles are transposed where it is along another one, few rows are taken apart or put between
+ * each other (kernels/interleave.h), and elements are fetched one by one elsewhere.  x and y do not
+ * overlap; any alignment; no shape has a zero.
  *
  * Threads share rows of y (pieces of CV_TENSOR_PIECE elements), or rows of tiles.
  */
@@ -18,6 +19,7 @@
 
 #include <string.h>
 
+#include "kernels/interleave.h"
 #include "kernels/map.h"
 
 #define CV_TENSOR_RANK 8
@@ -79,6 +81,8 @@ CV_INLINE void *cv_nth(int size, const void *p, ptrdiff_t i) { return (char *)p 
 CV_INLINE void cv_fetch_row(const int size, void *y, const void *x, ptrdiff_t x_column, ptrdiff_t columns) {
   if (x_column == 1) {
     memcpy(y, x, (size_t)(columns * size));
+  } else if (size == sizeof(float) && x_column > 1 && x_column <= CV_MOST_APART) {
+    cv_deinterleave(y, 0, x, (int)x_column, 1, columns);
   } else {
     for (ptrdiff_t i = 0; i < columns; i++)
       memcpy(cv_nth(size, y, i), cv_nth(size, x, i * x_column), (size_t)size);
@@ -134,6 +138,31 @@ CV_INLINE void cv_transpose_by_tiles(cv_thread thread, const int size, void *y, 
   }
 }
 
+/* Does all of a piece lie in neighbours of a row of x, as few as they are apart, or in one of y? */
+CV_INLINE int cv_is_interleaved(ptrdiff_t few, ptrdiff_t apart) {
+  return few > 1 && few <= CV_MOST_APART && few == apart;
+}
+
+/* `few` rows of `many` elements, which in x lie beside each other's; or in y, with `into`. */
+CV_INLINE void cv_transpose_interleaved(cv_thread thread, const int into, float *y, ptrdiff_t y_row,
+                                        const float *x, ptrdiff_t x_row, cv_walk *outer, int few,
+                                        ptrdiff_t many) {
+  const ptrdiff_t pieces = (many + CV_TENSOR_PIECE - 1) / CV_TENSOR_PIECE,
+                  piece = (many + pieces - 1) / pieces;
+  cv_walk_push(outer, pieces, piece * (into ? few : 1), piece * (into ? 1 : few));
+  const cv_range share = cv_share(thread, (int)cv_walk_steps(outer));
+  cv_walk_start(outer, share.begin);
+  for (int i = share.begin; i < share.end; i++, cv_walk_next(outer)) {
+    const ptrdiff_t rest = many - outer->index[outer->rank - 1] * piece,
+                    count = rest < piece ? rest : piece;
+    if (into) {
+      cv_interleave(y + outer->y, x + outer->x, x_row, few, count);
+    } else {
+      cv_deinterleave(y + outer->y, y_row, x + outer->x, few, few, count);
+    }
+  }
+}
+
 /* y [y_shape...], contiguous; x_strides: those of y's axes in x.  0 <= rank <= CV_TENSOR_RANK. */
 CV_INLINE void cv_transpose_elements(cv_thread thread, const int size, void *y, const void *x, int rank,
                                      const ptrdiff_t *y_shape, const ptrdiff_t *x_strides) {
@@ -164,6 +193,14 @@ CV_INLINE void cv_transpose_elements(cv_thread thread, const int size, void *y, 
   }
   const ptrdiff_t rows = w.shape[contiguous], y_row = w.y_stride[contiguous];
   cv_walk_remove(&w, contiguous);
+  if (size == sizeof(float) && cv_is_interleaved(rows, x_column)) {
+    cv_transpose_interleaved(thread, 0, y, y_row, x, 0, &w, (int)rows, columns);
+    return;
+  }
+  if (size == sizeof(float) && cv_is_interleaved(columns, y_row)) {
+    cv_transpose_interleaved(thread, 1, y, 0, x, x_column, &w, (int)columns, rows);
+    return;
+  }
   cv_transpose_by_tiles(thread, size, y, x, &w, rows, y_row, columns, x_column);
 }
 

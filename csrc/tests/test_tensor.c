@@ -157,6 +157,21 @@ int main(void) {
   check_strided("broadcast", 2, (const ptrdiff_t[]){9, 33}, (const ptrdiff_t[]){1, 0}, 2);
   check_strided("broadcast", 4, (const ptrdiff_t[]){2, 3, 5, 7}, (const ptrdiff_t[]){3, 1, 0, 0}, 4);
 
+  /* Elements that lie side by side in the one and few apart in the other, of vectors and pieces and a rest.
+   */
+  for (ptrdiff_t apart = 2; apart <= CV_MOST_APART + 1; apart++) {
+    for (ptrdiff_t n = CV_LANES - 1; n < 2 * CV_TENSOR_PIECE; n = 3 * n + 1) {
+      const int threads = 1 + (int)(n % 3);
+      check_strided("every other", 2, (const ptrdiff_t[]){3, n}, (const ptrdiff_t[]){n * apart, apart},
+                    threads);
+      check_strided("taken apart", 3, (const ptrdiff_t[]){2, apart, n},
+                    (const ptrdiff_t[]){n * apart, 1, apart}, threads);
+      check_strided("put between", 3, (const ptrdiff_t[]){2, n, apart},
+                    (const ptrdiff_t[]){n * apart, 1, n}, threads);
+      check_strided("two of them", 2, (const ptrdiff_t[]){2, n}, (const ptrdiff_t[]){1, apart}, threads);
+    }
+  }
+
   const ptrdiff_t none[LIMIT] = {0}, some[LIMIT] = {0, 1, 2, 3}, last[LIMIT] = {0, 0, 0, 4},
                   channels[LIMIT] = {0, 2, 0, 0};
   const ptrdiff_t *const widths[] = {none, some, last, channels};

@@ -15,6 +15,7 @@ from convoy.graph.ops import Conv2d, MatMul, Reshape, Transpose, Unary
 from convoy.graph.reference import run
 from convoy.graph.sizes import open_size
 from convoy.graph.views import View, permuted, view_whole
+from convoy.kernels.copy import CopyRows
 from convoy.kernels.layout import Pack, Unpack
 from convoy.kernels.moved import reshaped, unpack_strides
 from convoy.kernels.planner import make_plan
@@ -50,7 +51,7 @@ def to_rows(b: Builder, x: str) -> str:
 
 def kinds(graph: Graph) -> list[str]:
     plan = make_plan(graph, host(), Options(accuracy="direct"))
-    names = {Pack: "pack", Unpack: "unpack", TransposeArray: "transpose"}
+    names = {Pack: "pack", Unpack: "unpack", TransposeArray: "transpose", CopyRows: "copy"}
     return [names[type(step)] for step in plan.steps if type(step) in names]
 
 
@@ -94,6 +95,19 @@ def number_by_number(b: Builder) -> tuple[str, ...]:
     return (conv(b, b.add(Transpose, x, perm=(0, 2, 3, 1))),)
 
 
+def unshuffled(b: Builder) -> tuple[str, ...]:
+    """The pixels of each square beside each other, as channels; and what was made before read once more."""
+    x = b.add(Reshape, b.add(Unary, "x0", kind="tanh"), shape=(1, H, W // 2, 2, C))
+    x = b.add(Transpose, x, perm=(0, 1, 3, 2, 4))
+    y = b.add(Reshape, b.add(Reshape, x, shape=(1, H * W, C)), shape=(1, H * W * C))
+    return y, b.add(Unary, x, kind="sqrt")
+
+
+def product_in_another_shape(b: Builder) -> tuple[str, ...]:
+    y = b.add(MatMul, "x0", b.weight(C, 7))
+    return b.add(Reshape, y, shape=(1, H, W, 7)), b.add(Reshape, y, shape=(1, 7 * H * W))
+
+
 CASES: dict[str, tuple[Callable[[Builder], tuple[str, ...]], list[str]]] = {
     "both ways": (both_ways, ["pack", "unpack"]),
     "read twice": (read_twice, ["pack", "transpose", "unpack"]),
@@ -101,6 +115,8 @@ CASES: dict[str, tuple[Callable[[Builder], tuple[str, ...]], list[str]]] = {
     "outputs": (outputs, ["pack", "unpack", "transpose", "unpack"]),
     "heads": (heads, ["pack", "unpack", "transpose"]),
     "number by number": (number_by_number, ["transpose", "pack", "unpack"]),
+    "unshuffled": (unshuffled, ["transpose"]),
+    "product in another shape": (product_in_another_shape, ["copy"]),  # the second of two
 }
 
 

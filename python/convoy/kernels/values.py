@@ -28,7 +28,7 @@ from convoy.plan.maps import NO_HALO, image_shape, make_map, map_size, widest
 from convoy.plan.plan import Weight
 from convoy.plan.recipes import PackMap, PackRaw, PackVector, Recipe
 from convoy.plan.step import Note, Scale, Step
-from convoy.plan.views import find_views
+from convoy.plan.views import find_outputs_in_other_shapes, find_views
 from convoy.target import Target
 
 
@@ -75,6 +75,7 @@ class Values:
         self._cells: dict[tuple[str, int], Map] = {}
         self._recipes: dict[Recipe, int] = {}
         self.views = find_views(graph, fusions, blocked, self.lanes)
+        self._outputs = find_outputs_in_other_shapes(graph)
         self.narrow = (
             choose_narrow(graph, fusions, blocked, narrow, lambda name: self.root(name)[0])
             if narrow and target.bfloat16
@@ -181,6 +182,8 @@ class Values:
                 self.steps.append(Unpack(note=moved.note, x=m, y=y, strides=strides))
                 return
         x = self.array(source)
+        if name in self._arrays:  # the source has just been made in this output
+            return
         if not moved.is_reshape:
             self.steps.append(moved.copy(moved.note, x, self.define_array(name), view))
         elif is_output:
@@ -325,10 +328,11 @@ class Values:
         return self._planar[name]
 
     def define_array(self, name: str) -> Array:
-        """New row-major memory for a tensor: the output itself, where it is one."""
-        tensor = self.graph.tensors[name]
-        if name in self.graph.outputs:
-            buffer = self._new("output", tensor.bytes, self.graph.outputs.index(name))
+        """New row-major memory for a tensor: the output itself, where it is one, be it in another shape."""
+        tensor, output = self.graph.tensors[name], self._outputs.get(name, name)
+        if output in self.graph.outputs:
+            buffer = self._new("output", tensor.bytes, self.graph.outputs.index(output))
+            self._arrays[output] = Array(buffer, 0, self.graph.shape(output), tensor.dtype)
         else:
             buffer = self._new("arena", tensor.bytes)
         self._arrays[name] = Array(buffer, 0, tensor.shape, tensor.dtype)

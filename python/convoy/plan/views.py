@@ -1,4 +1,4 @@
-"""Tensors that are a range of another one's channels: no step makes them."""
+"""Tensors that are another one, or a range of its channels: no step makes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Concat, Slice
+from convoy.graph.ops import Concat, Reshape, Slice
 from convoy.plan.fuse import Fusion
 
 
@@ -47,3 +47,19 @@ def find_views(
                 views[name] = View(node.output, channel)
             channel += channels
     return views
+
+
+def find_outputs_in_other_shapes(graph: Graph) -> dict[str, str]:
+    """The tensors that are an output in another shape, and that output: they can be computed there.
+
+    None that is an output itself, or that no node makes.
+    """
+    makers = {node.output: node for node in graph.nodes}
+    found: dict[str, str] = {}
+    for output in graph.outputs:
+        name = output
+        while isinstance(maker := makers.get(name), Reshape):
+            name = maker.inputs[0]
+        if name in makers and name not in graph.outputs:
+            found.setdefault(name, output)
+    return found
