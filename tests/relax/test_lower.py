@@ -187,6 +187,12 @@ def test_a_number_in_place_of_nan_is_taken(shape):
     compare(cut, random(*shape))
 
 
+def test_a_number_of_more_axes_in_place_of_a_nan_is_left():
+    number = relax.const(np.zeros((1, 1), np.float32))
+    cut = Cut(lambda bind, x: bind(op.where(bind(op.isnan(x)), number, x)), (3,))
+    assert cut.left == ["isnan", "where"]
+
+
 def test_a_condition_that_is_computed_is_left():
     def make(bind, x, y):
         return bind(op.where(bind(op.isnan(x)), const(0.0), y))

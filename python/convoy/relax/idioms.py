@@ -100,6 +100,8 @@ def _match_coalesce(flow: Dataflow, where: relax.Call) -> Found | None:
     value = _scalar(flow, number)
     if chain is None or value is None or not flow.value(chain[0].args[0]).same_as(flow.value(x)):
         return None
+    if dims(x) != dims(where):  # a number of more axes than x gives the result those
+        return None
     return "coalesce", x, inside, {"value": value}
 
 

@@ -244,6 +244,24 @@ def test_what_a_run_has_in_four_bits_is_refused(kind: str) -> None:
         load(rounded.model(number))
 
 
+@pytest.mark.parametrize("kind", ["INT2", "UINT2"])
+def test_what_a_run_has_in_two_bits_is_refused(kind: str) -> None:
+    if kind not in TensorProto.DataType.keys():  # noqa: SIM118  no dict, but protobuf's wrapper
+        pytest.skip(f"this onnx has no {kind}")
+    node = helper.make_node("Cast", ["x"], ["y"], name="at", to=TensorProto.DataType.Value(kind))
+    graph = helper.make_graph(
+        [node],
+        "cast",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.DataType.Value(kind), [4])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
+    with pytest.raises(
+        ModelError, match=f"Cast at: expected elements of 8 bits or more, got {kind.lower()}"
+    ):
+        load(model)
+
+
 def test_onnx_runtime_takes_the_twins_of_what_is_refused() -> None:
     for made in (table(), table("uint8", (32, 32)), product(), linear(), linear("QuantizeLinear")):
         model = made.model(TensorProto.UINT8 if made.op == "QuantizeLinear" else TensorProto.FLOAT)

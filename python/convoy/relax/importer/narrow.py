@@ -1,4 +1,4 @@
-"""Integers of 4 bits in bytes: TVM stores none of them."""
+"""Integers of 4 or 2 bits in bytes: TVM stores none of them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from convoy.relax.importer.prepare import infer_types
 from convoy.relax.importer.read import Array, Model
 from convoy.relax.importer.scales import NARROW
 
-_BYTES = {"int4": np.int8, "uint4": np.uint8}
+_BYTES = {"int4": np.int8, "uint4": np.uint8, "int2": np.int8, "uint2": np.uint8}
 _BOUNDED = frozenset({"Cast", "CastLike", "QuantizeLinear"})
 """Ops that make numbers fit the type of their result, so that a wider one would change them."""
 
 
 def widen_narrow(model: Model) -> None:
-    """Let constants of 4 bits be of bytes; what reads them reads the same numbers.
+    """Let constants of 4 or 2 bits be of bytes; what reads them reads the same numbers.
 
     Raises
     ------
     ModelError
-        For what a run has in 4 bits: inputs, outputs, and numbers that are rounded to them.
+        For what a run has in so few bits: inputs, outputs, and numbers that are rounded to them.
     """
     kinds = {name: kind.tensor_type.elem_type for name, kind in infer_types(model).items()}
     for value in model.inputs():

@@ -14,8 +14,12 @@ from onnx import TensorProto
 
 LEAST_BLOCK = 16
 """Elements of the smallest block that ONNX Runtime's own ops have."""
-NARROW = {TensorProto.INT4: "int4", TensorProto.UINT4: "uint4"}
-"""Integers of which a byte holds two."""
+NARROW = {
+    number: name.lower()
+    for name, number in TensorProto.DataType.items()
+    if name in ("INT4", "UINT4", "INT2", "UINT2")
+}
+"""Integers of which a byte holds two or four; older versions of onnx lack the latter."""
 
 Shape = Sequence[int | str]
 """Sizes, or the symbols of open ones."""
