@@ -142,12 +142,17 @@ def test_a_causal_mask_of_open_lengths_is_of_no_image(axes: int) -> None:
         both.check(*size)
 
 
-def test_where_only_the_number_of_images_is_open_what_mixes_them_is_left() -> None:
-    # the twin: n is no length of a sequence where nothing else is open
+def test_where_only_the_number_of_images_is_open_what_mixes_them_is_read_without() -> None:
+    # a mixture of experts has them along axis 0, and its tokens behind
     s = Sketch("n", E)
-    both = Both(s.model(s.add("MatMul", s.add("Softmax", "x", axis=0), s.weight(E, E))), "portable")
-    assert any("expected the images along axis 0" in reason for reason in both.left)
-    both.check(5, E)
+    tokens = s.add("Expand", s.add("Unsqueeze", "x", s.numbers(0)), s.numbers(4, 1, 1))
+    hidden = s.add("Relu", s.add("MatMul", tokens, s.weight(4, E, E)))
+    shares = s.add("Softmax", s.add("MatMul", hidden, s.weight(4, E, E)), axis=1)
+    both = Both(s.model(s.add("ReduceSum", shares, s.numbers(0), keepdims=0)), "portable")
+    assert all("given back" in reason for reason in both.left)  # they are small
+    assert [region.ops for region in both.report.regions] == [("product",), ("product", "softmax")]
+    for tokens_fed in (1, 5):
+        both.check(tokens_fed, E)
 
 
 def test_a_cut_at_an_open_place_is_in_the_region() -> None:

@@ -191,8 +191,8 @@ REFUSALS = {
         [relax.TensorType(dtype="float32", ndim=4)],
     ),
     "expected the images along axis 0 of every operand": (
-        lambda bind, x: bind(op.sum(x, 0)),
-        [(n, 4)],
+        lambda bind, _, x: bind(op.sum(x, 0)),
+        [(n, m), (tvm.tirx.truncdiv(n, m), 4)],  # a quotient that is rounded to 0 is no size a region knows
     ),
     "got the empty shape": (lambda bind, x: bind(op.nn.relu(x)), [(1, 0)]),
     "expected at most 2147483647 elements, got 2147483648": (
@@ -212,9 +212,9 @@ REFUSALS = {
         lambda bind, x: bind(op.take(x, relax.const([0, 4], "int64"), 1)),
         [IMAGE],
     ),
-    "expected the images along axis 0 of every operand, got [n, 4], [4]": (
-        lambda bind, x: bind(op.take(x, relax.const(0, "int64"), 0)),
-        [(n, 4)],
+    "expected the images along axis 0 of every operand, got [T.Div(n, m), 4], [4]": (
+        lambda bind, _, x: bind(op.take(x, relax.const(0, "int64"), 0)),
+        [(n, m), (tvm.tirx.truncdiv(n, m), 4)],
     ),
     "expected at most 16 slices, got indices of 17": (
         lambda bind, x: bind(op.take(x, relax.const([2] * 17, "int64"), 1)),

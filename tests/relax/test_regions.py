@@ -344,7 +344,7 @@ def test_a_conv_and_an_op_that_mixes_images_are_two_regions():
     assert Cut(make, (2, 4, 8, 8)).left == ["max"]
 
 
-@pytest.mark.parametrize(("images", "regions"), [(1, 1), (4, 2), (n, 1)])
+@pytest.mark.parametrize(("images", "regions"), [(1, 1), (4, 2), (n, 2)])
 def test_a_matrix_that_is_computed_has_no_images(images, regions):
     # conv2d of N images -> [N, 4] @ [4, 3]: rows of a matrix that all share are no images, be they as many
     def make(bind, x, y):
@@ -352,8 +352,7 @@ def test_a_matrix_that_is_computed_has_no_images(images, regions):
         return bind(op.matmul(z, bind(op.nn.relu(y))))
 
     cut = Cut(make, (images, 4, 8, 8), (4, 3))
-    assert len(cut.functions) == regions
-    assert ("matmul" in cut.left) == (images is n)
+    assert (len(cut.functions), cut.left) == (regions, [])
 
 
 @pytest.mark.parametrize("images", [1, 3, n])

@@ -56,7 +56,7 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
     - ``flat``: no image axis; the ops work on the tensors as they are.  One that moves or mixes axis 0
       sees a new axis of length 1 in front.  A model of one image is this.
     - ``open``: the same, where axis 0 may be as long as a call says.  Where the number of images alone is
-      open, an op that mixes them is left.
+      open, so are read only ops that mix them: all others stay in regions of images.
     - ``images N``: every tensor is of N images (N symbolic, or more than 1), which lie along axis 0, or
       elsewhere (``images.Place``).
     """
@@ -65,7 +65,7 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
     if row.images:
         return image_readings(shapes[0])
     static = all(isinstance(d, int | Size) for shape in shapes for d in shape)
-    opens = static or at.opens(*results(call), *tensor_args(call, row.numbers))
+    tensors = (*results(call), *tensor_args(call, row.numbers))
     made = [flow.rows_made(call, flow.rows)] * len(at.results(call))
     read = [arg for arg in tensor_args(call, row.numbers) if not flow.is_constant(arg)]
     rows = [*made, *(flow.rows_of(arg) for arg in read)]
@@ -75,6 +75,7 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
         for label in set(places[0]).intersection(*places)
         if _keeps_images(call, at, row, shapes, [place[label] for place in places])
     }
+    opens = at.opens(*tensors) or (not labels and all(at.elements(x) is not None for x in tensors))
     return frozenset(labels | ({FLAT, OPEN} if static else {OPEN} if opens else set()))
 
 
