@@ -40,12 +40,12 @@ def test_so_is_one_of_an_open_axis(axis: int) -> None:
         both.check(2, 3, *size)
 
 
-def test_images_in_the_opposite_order_are_left() -> None:
-    # the twin: an op mixes images along axis 0
+def test_images_in_the_opposite_order_are_not_in_the_convolution_s_region() -> None:
+    # the twin: an op mixes images along axis 0, and is too small here to be worth a call
     s = Sketch("n", 3, 8, 8)
     x = s.add("Slice", "x", s.numbers(-1), s.numbers(INT64.min), s.numbers(0), s.numbers(-1))
     both = Both(s.model(s.add("Conv", x, s.weight(8, 3, 3, 3))), "portable")
-    assert any("expected the images along axis 0" in reason for reason in both.left)
+    assert [reason[:34] for reason in both.left] == ["given back: a region of one op mov"]
     both.check(5, 3, 8, 8)
 
 
