@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, written out step by step.
+"""RNN, GRU and LSTM, written out step by step, or as a Scan where the steps are many or open.
 
 The products with the inputs are one for all steps.  What is left for a step is the product with the state
 before it, and the gates.  Images are in front throughout, as Convoy's regions have them::
@@ -9,13 +9,13 @@ before it, and the gates.  Images are in front throughout, as Convoy's regions h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from convoy.relax.importer.bodies.call import Call
 
 MOST_NODES = 2_000
-"""Nodes of one op written out, at most; a longer sequence stays, and is refused by name."""
+"""Nodes of one op written out, at most; a longer sequence is a Scan."""
 NODES_A_STEP = 32
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -58,7 +58,7 @@ class _Activation:
 
 
 def write_recurrent(call: Call) -> str | None:
-    """The body of RNN, GRU or LSTM; None for a length that is open, or an activation ONNX does not name."""
+    """The body of RNN, GRU or LSTM; None for an activation that ONNX does not name."""
     layout = call.attribute("layout", 0)
     x, weights = call.shape_with_open(0), call.shape(1)
     if x is None or len(x) != 3 or weights is None or len(weights) != 3:
@@ -66,10 +66,10 @@ def write_recurrent(call: Call) -> str | None:
     steps, hidden = x[1 if layout else 0], weights[1] // _GATES[call.node.op_type]
     directions = DIRECTIONS.get(call.attribute("direction", "forward"), [False])
     activations = _activations(call, len(directions))
-    if steps is None or steps < 1 or activations is None or weights[0] != len(directions):
+    if (steps is not None and steps < 1) or activations is None or weights[0] != len(directions):
         return None
-    if steps * len(directions) * NODES_A_STEP > MOST_NODES:
-        return None
+    if steps is not None and steps * len(directions) * NODES_A_STEP > MOST_NODES:
+        steps = None
     return _Body(call, steps, hidden, directions, activations, bool(layout)).write()
 
 
@@ -98,7 +98,8 @@ def _activations(call: Call, directions: int) -> list[list[_Activation]] | None:
 @dataclass
 class _Body:
     call: Call
-    steps: int
+    steps: int | None
+    """None: they are a Scan's, which counts them."""
     hidden: int
     directions: list[bool]
     activations: list[list[_Activation]]
@@ -110,12 +111,15 @@ class _Body:
         call, count = self.call, len(self.directions)
         given = ("x", "w", "r", "b", "lengths", "h0", "c0", "p")[: len(call.node.input)]
         self.put("images", "x" if self.batch_first else "Transpose <perm = [1, 0, 2]> (x)")
+        if self.steps is None or call.has(4):
+            self.put_counts()
         if call.has(4):
             self.put_lengths()
         runs = [self.run(d, back) for d, back in enumerate(self.directions)]
         rows, states = zip(*runs, strict=True)
         self.put("rows", f"Concat <axis = -1> ({', '.join(rows)})")
-        self.lines.append(f"shape = Constant <value_ints = [0, {self.steps}, {count}, {self.hidden}]> ()")
+        # a 0 is the size that is there
+        self.lines.append(f"shape = Constant <value_ints = [0, 0, {count}, {self.hidden}]> ()")
         self.put("apart", "Reshape (rows, shape)")
         self.put("y", "apart" if self.batch_first else "Transpose <perm = [1, 2, 0, 3]> (apart)")
         for i, name in enumerate(("yh", "yc")[: len(states[0])]):
@@ -137,16 +141,22 @@ class _Body:
 
     def put_lengths(self) -> None:
         """The lengths [N, 1]; to take one of the numbers up to the steps checks that it is one."""
-        after = self.new(f"Constant <value_int = {self.steps + 1}> ()")
-        zero = self.new("Constant <value_int = 0> ()")
-        step = self.new("Constant <value_int = 1> ()")
-        places = self.new(f"Range ({zero}, {after}, {step})")
+        after = self.new("Add (count, next)")
+        places = self.new(f"Range (first, {after}, next)")
         long = self.new("Cast <to = 7> (lengths)")
-        outside = self.new(f"Less ({long}, {zero})")
+        outside = self.new(f"Less ({long}, first)")
         given = self.new(f"Where ({outside}, {after}, {long})")
         checked = self.new(f"Gather <axis = 0> ({places}, {given})")
         self.put("length", f"Unsqueeze ({checked}, one)")
-        self.put("some", f"Less ({zero}, length)")
+        self.put("some", "Less (first, length)")
+
+    def put_counts(self) -> None:
+        """How many steps there are, and the numbers that are counted with."""
+        self.put("first", "Constant <value_int = 0> ()")
+        self.put("next", "Constant <value_int = 1> ()")
+        self.put("sizes", "Shape (images)")
+        known = f"Constant <value_int = {self.steps}> ()"
+        self.put("count", "Gather <axis = 0> (sizes, next)" if self.steps is None else known)
 
     def new(self, expression: str) -> str:
         """Make a tensor of a name of its own."""
@@ -185,24 +195,64 @@ class _Body:
             else ""
             for index, name in ((5, "h0"), (6, "c0"))[: 2 if op == "LSTM" else 1]
         )
-        rows = [""] * self.steps
         activations = [self.activation(a) for a in self.activations[direction]]
         step = {"RNN": self.step_rnn, "GRU": self.step_gru, "LSTM": self.step_lstm}[op]
-        for t in reversed(range(self.steps)) if back else range(self.steps):
+        rows = [""] * (self.steps or 0)
+        for t in reversed(range(len(rows))) if back else range(len(rows)):
             at = self.new(f"Constant <value_int = {t}> ()")
             after = step(self.new(f"Gather <axis = 1> ({product}, {at})"), states, own, activations)
-            states, row = self.keep(t, states, after)
+            states, row = self.keep(at, states, after)
             rows[t] = self.new(f"Unsqueeze ({row}, one)")
+        if rows:
+            made = self.new(f"Concat <axis = 1> ({', '.join(rows)})")
+        else:
+            made, states = self.scan(
+                product, states, lambda x, before: step(x, before, own, activations), back=back
+            )
         if call.has(4):
             none = self.new("Sub (unit_like, unit_like)")
             states = tuple(self.new(f"Where (some, {state}, {none})") for state in states)
-        return self.new(f"Concat <axis = 1> ({', '.join(rows)})"), states
+        return made, states
 
-    def keep(self, t: int, before: tuple[str, ...], after: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    def scan(
+        self,
+        product: str,
+        given: tuple[str, ...],
+        step: Callable[[str, tuple[str, ...]], tuple[str, ...]],
+        *,
+        back: bool,
+    ) -> tuple[str, tuple[str, ...]]:
+        """All steps of a direction as a Scan: its outputs [N, T, H], and its last states [N, H]."""
+        first = self.new("Gather <axis = 0> (sizes, zero)")
+        width = self.new(f"Constant <value_ints = [{self.hidden}]> ()")
+        shape = self.new(f"Concat <axis = 0> ({first}, {width})")
+        zeros = self.new(f"CastLike ({self.new(f'ConstantOfShape ({shape})')}, x)")
+        places = self.new("Range (first, count, next)")
+        outside, self.lines = self.lines, []
+        self.made += 1
+        name, kind = f"s{self.made}", self.call.dtype_name(0)
+        before = tuple(f"{name}_before{i}" for i in range(len(given)))
+        x, at = f"{name}_x", f"{name}_at"
+        after, row = self.keep(at, before, step(x, before))
+        # each result of a graph has a name of its own
+        results = [self.new(f"Identity ({made})") for made in (*after, row)]
+        body, self.lines = "\n".join(self.lines), outside
+        wide = f"{kind}[?, {self.hidden}]"
+        inputs = [*(f"{wide} {state}" for state in before), f"{kind}[?, ?] {x}", f"int64[] {at}"]
+        attributes = (
+            f"num_scan_inputs = 2, scan_input_axes = [1, 0], scan_input_directions = [{back:d}, {back:d}], "
+            f"scan_output_axes = [1], scan_output_directions = [{back:d}], body = {name} "
+            f"({', '.join(inputs)}) => ({', '.join(f'{wide} {made}' for made in results)}) {{ {body} }}"
+        )
+        states = tuple(f"{name}_last{i}" for i in range(len(given)))
+        fed = [*(state or zeros for state in given), product, places]
+        self.lines.append(f"{', '.join((*states, name))} = Scan <{attributes}> ({', '.join(fed)})")
+        return name, states
+
+    def keep(self, at: str, before: tuple[str, ...], after: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """The states and the output of a step: behind the end of a sequence nothing changes, and y is 0."""
         if not self.call.has(4):
             return after, after[0]
-        at = self.new(f"Constant <value_int = {t}> ()")
         inside = self.new(f"Less ({at}, length)")
         none = self.new("Sub (unit_like, unit_like)")
         states = tuple(
