@@ -189,6 +189,25 @@ def test_height_and_width_of_a_network_are_open() -> None:
         np.testing.assert_allclose(got, wanted, atol=BOUND * np.abs(wanted).max())
 
 
+@pytest.mark.filterwarnings("error::convoy.offload.faults.RegionWarning")
+def test_a_gate_of_a_volume_of_open_depth() -> None:
+    """The gate is a volume of one slice; what it scales is of as many as a call gives."""
+    nodes = [
+        conv("x", "c", "w", pads=[1] * 6),
+        helper.make_node("GlobalAveragePool", ["c"], ["m"]),
+        conv("m", "g", "v"),
+        helper.make_node("Sigmoid", ["g"], ["s"]),
+        helper.make_node("Mul", ["c", "s"], ["y"]),
+    ]
+    weights = {"w": (4, 3, 3, 3, 3), "v": (4, 4, 1, 1, 1)}
+    model = network(nodes, weights, ["n", 3, "d", "h", "w"])
+    runner = Runner(convoy.compile(model))
+    for sizes in ((1, 4, 6, 5), (2, 1, 3, 8)):
+        x = np.random.default_rng(5).standard_normal((sizes[0], 3, *sizes[1:])).astype(np.float32)
+        (got,), wanted = runner.run([x]), expected(model, x)
+        np.testing.assert_allclose(got, wanted, atol=BOUND * np.abs(wanted).max())
+
+
 WINDOWS = {
     "a pool": (helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 3, 3], pads=[1] * 6), None),
     "a mean": (

@@ -93,8 +93,14 @@ class Volumes:
     def through(
         self, op: type[Node], inputs: Sequence[str], shape: Sequence[int], given: Mapping[str, Any]
     ) -> str | None:
-        """An op that reads a volume, computed slice by slice; None where it cannot be, as of several."""
+        """An op that reads a volume, computed slice by slice; None where it cannot be, as of several.
+
+        A volume of one slice, as a gate, may meet one of which only a call knows the slices.
+        """
         if not any(name in self._slices for name in inputs) or len(shape) != 5 or shape[0] != 1:
+            return None
+        met = (*(self.build.shape_of(name) for name in inputs), shape)
+        if not all(isinstance(sizes[2], int) for sizes in met if len(sizes) == 5):
             return None
         if op is Unary:
             return self._each(op, self.slices(inputs[0]), given)
