@@ -15,6 +15,7 @@ from ops.plain_door import PlainReader, Value, call_of, check, const, random
 X = Value((1, 4, 8, 8))
 CONV = {
     "data_layout": "NCHW", "out_layout": "", "kernel_layout": "OIHW", "padding": (0, 1, 0, 1), "groups": 1,
+    "strides": (1, 1), "dilation": (1, 1),
 }  # fmt: skip
 POOL = {
     "layout": "NCHW", "out_layout": "", "padding": (0, 0, 0, 0), "pool_size": (2, 2), "strides": (2, 2),
@@ -33,6 +34,8 @@ def conv(weight: tuple[int, ...] = (6, 4, 3, 3), **changes: Any) -> Value:
         (conv(out_layout="NCHW"), None),
         (conv((6, 2, 3, 3), groups=2), None),
         (conv(padding=(0, -1, 0, 0)), "expected padding that is not negative, got [0, -1, 0, 0]"),
+        (conv(dilation=(0, 1)), "expected dilations ≥ 1, got [0, 1]"),
+        (conv(strides=(1, 0)), "expected strides ≥ 1, got [1, 0]"),
         (conv(data_layout="NHWC"), f"expected data in NCHW, got NHWC; {TURNED}"),
         (conv(out_layout="NHWC"), "expected an output in NCHW, got NHWC"),
         (conv(kernel_layout="HWIO"), "expected a weight in OIHW, got HWIO"),
@@ -56,6 +59,7 @@ def test_what_a_door_does_not_turn_is_to_be_written_otherwise() -> None:
         ({"padding": (1, 1, 1, 1)}, None),
         ({"layout": "NHWC"}, "expected data in NCHW"),
         ({"padding": (-1, 0, 0, 0)}, "expected padding that is not negative"),
+        ({"dilation": (1, 0)}, "expected dilations ≥ 1, got [1, 0]"),
         ({"padding": (2, 2, 0, 0)}, "expected a pixel in every window, got none in window"),
     ],
     ids=str,

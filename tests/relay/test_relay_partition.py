@@ -587,3 +587,15 @@ def test_a_deep_network_is_no_problem():
 
     (names,) = Cut(make, LARGE).composites
     assert len(names) == 1500
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: op.nn.max_pool2d(x, (3, 3), (2, 2), (0, 1)),
+    lambda x: op.nn.avg_pool2d(x, (3, 3), (2, 2), (1, 0)),
+    lambda x: op.nn.conv2d(x, weight(4, 4, 3, 3), dilation=(0, 1)),
+    lambda x: op.nn.conv3d(op.expand_dims(x, 2), weight(4, 4, 1, 3, 3), dilation=(0, 1, 1)),
+    lambda x: op.nn.max_pool3d(op.expand_dims(x, 2), (1, 3, 3), (1, 2, 2), (1, 0, 1)),
+])  # fmt: skip
+def test_dilations_of_zero_are_left_to_tvm(make):
+    cut = Cut(lambda x: make(conv(x)), IMAGE)
+    assert any("expected dilations ≥ 1, got" in reason for reason in cut.reasons)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from convoy.graph.ops import Conv2d, ConvTranspose2d
 from convoy.ops.attributes import pair
-from convoy.ops.layouts import layouts, padding, remedy
+from convoy.ops.layouts import layouts, remedy, steps
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
 from convoy.ops.row import Check, Cost, Lowering, OpRow, nothing
@@ -16,7 +16,7 @@ def _check_layouts(data: str, weight: str) -> Check:
     def check(at: Reader, call: Call) -> str | None:
         attrs = call.attrs
         given = (attrs.data_layout, data, attrs.out_layout, attrs.kernel_layout, weight)
-        wrong = layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)
+        wrong = layouts(*given, remedy=remedy(at, call)) or steps(attrs)
         return wrong or _open_channels(at, call)
 
     return check

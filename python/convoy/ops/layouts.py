@@ -1,8 +1,8 @@
-"""Why the layout or the padding of an op on windows is not taken, in words."""
+"""Why the layout or the steps of an op on windows are not taken, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from convoy.ops.reader import Call, Reader
 
@@ -34,7 +34,13 @@ def layouts(
     return None
 
 
-def padding(sides: Sequence[object]) -> str | None:
-    """Padding may not cut."""
-    found = [int(side) for side in sides]  # type: ignore[call-overload]
-    return f"expected padding that is not negative, got {found}" if min(found, default=0) < 0 else None
+def steps(attrs: Any) -> str | None:
+    """How windows move: padding may not cut, and TVM computes with dilations of 0, too."""
+    sides = [int(side) for side in attrs.padding]
+    if min(sides, default=0) < 0:
+        return f"expected padding that is not negative, got {sides}"
+    for name, given in (("strides", attrs.strides), ("dilations", attrs.dilation)):
+        found = [int(step) for step in given]
+        if min(found, default=1) < 1:
+            return f"expected {name} ≥ 1, got {found}"
+    return None

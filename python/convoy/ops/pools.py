@@ -8,7 +8,7 @@ from typing import Literal
 from convoy.graph.ops import Pool2d, Reduce
 from convoy.graph.shapes import find_blind_window
 from convoy.ops.attributes import image_sides, pair
-from convoy.ops.layouts import layouts, padding, remedy
+from convoy.ops.layouts import layouts, remedy, steps
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
 from convoy.ops.row import Check, Lowering, OpRow, nothing
@@ -22,7 +22,7 @@ def _check_windows(kind: Kind, data: str) -> Check:
     def check(at: Reader, call: Call) -> str | None:
         attrs = call.attrs
         given = (attrs.layout, data, attrs.out_layout)
-        if (reason := layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)) is not None:
+        if (reason := layouts(*given, remedy=remedy(at, call)) or steps(attrs)) is not None:
             return reason
         size, windows = (image_sides((at.dims(tensor) or ())[2:]) for tensor in (call.args[0], call))
         kernel, stride, dilation = pair(attrs.pool_size), pair(attrs.strides), pair(attrs.dilation)

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from convoy.graph.builder import FIX_SHAPE
 from convoy.graph.ops import Pair, Sides
 from convoy.graph.shapes import find_blind_window
-from convoy.ops.layouts import layouts, padding, remedy
+from convoy.ops.layouts import layouts, remedy, steps
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call, Reader
 from convoy.ops.row import Check, Cost, Lowering, OpRow, Pool
@@ -78,7 +78,7 @@ def _check_conv(weight_layout: str) -> Check:
     def check(at: Reader, call: Call) -> str | None:
         attrs = call.attrs
         given = (attrs.data_layout, "NCDHW", attrs.out_layout, attrs.kernel_layout, weight_layout)
-        if (wrong := layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)) is not None:
+        if (wrong := layouts(*given, remedy=remedy(at, call)) or steps(attrs)) is not None:
             return wrong
         if (wrong := _wrong_depths(at, call.args[1], call.args[0], call)) is not None:
             return wrong
@@ -126,7 +126,7 @@ def _check_pool(kind: Literal["max", "avg"]) -> Check:
     def check(at: Reader, call: Call) -> str | None:
         attrs = call.attrs
         given = (attrs.layout, "NCDHW", attrs.out_layout)
-        if (wrong := layouts(*given, remedy=remedy(at, call)) or padding(attrs.padding)) is not None:
+        if (wrong := layouts(*given, remedy=remedy(at, call)) or steps(attrs)) is not None:
             return wrong
         if (wrong := _wrong_depths(at, call.args[0], call)) is not None:
             return wrong
