@@ -599,3 +599,40 @@ def test_a_deep_network_is_no_problem():
 def test_dilations_of_zero_are_left_to_tvm(make):
     cut = Cut(lambda x: make(conv(x)), IMAGE)
     assert any("expected dilations ≥ 1, got" in reason for reason in cut.reasons)
+
+
+@pytest.mark.parametrize("beside", [2, 12])
+def test_functions_without_a_region_cost_no_inference_of_types(beside):
+    # TVM's PartitionGraph infers all types once for each function of the module: the Prelude has 240
+    mod = module(lambda x: op.nn.relu(conv(x)), IMAGE)
+    for i in range(beside):
+        x = relay.var("x", shape=(2,), dtype="int32")
+        mod[f"beside_{i}"] = relay.Function([x], op.add(x, x))
+    runs: list[str] = []
+
+    @tvm.ir.instrument.pass_instrument
+    class Count:
+        def run_before_pass(self, _: tvm.IRModule, info: tvm.ir.transform.PassInfo) -> None:
+            runs.append(str(info.name))
+
+    with tvm.transform.PassContext(instruments=[Count()]):
+        cut = partition(mod)
+    assert len(external_functions(cut)) == 1
+    assert {f"beside_{i}" for i in range(beside)} < {var.name_hint for var in cut.get_global_vars()}
+    assert runs[runs.index("PartitionGraph") :].count("InferType") < 12
+
+
+def test_what_has_a_region_is_called_by_what_has_none():
+    mod = tvm.IRModule()
+    x, y = relay.var("x", shape=IMAGE), relay.var("x0", shape=IMAGE)
+    mod["inner"] = relay.Function([x], op.nn.relu(conv(x)))
+    inner = mod.get_global_var("inner")
+    mod = relay.transform.InferType()(mod)
+    mod["main"] = relay.Function([y], inner(inner(y)))
+    cut = partition(mod)
+    assert len(external_functions(cut)) == 1
+    assert tvm.ir.structural_equal(cut["main"].ret_type, relay.TensorType(IMAGE))
+    [image] = [random(*IMAGE)]
+    machine = relay.create_executor("vm", cut, target="llvm").evaluate()
+    plain = relay.create_executor("vm", mod, target="llvm").evaluate()
+    close([machine(image).numpy()], [plain(image).numpy()])

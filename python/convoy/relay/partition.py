@@ -199,11 +199,47 @@ def _cut(codegen: str, table: list[Row], module: IRModule, options: Options, nam
     passes = [relay.transform.MergeComposite(table), relay.transform.AnnotateTarget(codegen)]
     if options.merge:
         passes.append(relay.transform.MergeCompilerRegions())
-    passes.append(relay.transform.PartitionGraph(name))
     kernels = _uncalled_kernels(module)
     with asked_for(codegen):
-        cut = tvm.transform.Sequential(passes, opt_level=0)(replace_functions(module, {}, without=kernels))
-    return replace_functions(cut, kernels)
+        annotated = _run(passes, replace_functions(module, {}, without=kernels))
+        beside = _without_regions(annotated)
+        cut = _run([relay.transform.PartitionGraph(name)], replace_functions(annotated, {}, without=beside))
+    return replace_functions(cut, {**kernels, **{var: module[var] for var in beside}})
+
+
+def _run(passes: list[tvm.ir.transform.Pass], module: IRModule) -> IRModule:
+    return tvm.transform.Sequential(passes, opt_level=0)(module)
+
+
+def _without_regions(annotated: IRModule) -> set[GlobalVar]:
+    """The open functions in which no region is, nor in any that calls them: no type depends on them.
+
+    TVM's PartitionGraph infers the types of the whole module once for each function: of the 240 of TVM's
+    Prelude that takes minutes.
+    """
+    own = _own_functions(annotated)
+    waiting: list[GlobalVar] = [var for var, _ in functions_of(annotated) if var not in set(own)]
+    waiting += [var for var in own if _has_region(annotated[var])]
+    needed: set[GlobalVar] = set()
+    while waiting:
+        var = waiting.pop()
+        if var not in needed:
+            needed.add(var)
+            function = annotated[var]
+            waiting += called_functions(function) if isinstance(function, relay.Function) else []
+    return set(own) - needed
+
+
+def _has_region(function: relay.Function) -> bool:
+    """Has AnnotateTarget, or the user, given some of it to a codegen?  The rest is TVM's, as "default"."""
+    found: list[bool] = []
+
+    def visit(node: relay.Expr) -> None:
+        if op_name(node) == "annotation.compiler_begin":
+            found.append(str(node.attrs.compiler) != "default")
+
+    relay.analysis.post_order_visit(function, visit)
+    return any(found)
 
 
 def _uncalled_kernels(module: IRModule) -> dict[GlobalVar, BaseFunc]:
