@@ -558,3 +558,17 @@ def test_what_needs_the_other_tvm_says_which_it_found(module):
 def test_the_compiler_of_the_other_door_is_not_there():
     with pytest.raises(ImportError, match=r"expected a modern TVM \(Relax\), got a classic TVM"):
         _ = convoy.compile
+
+
+@pytest.mark.parametrize("build", [relay.build, relay.vm.compile])
+def test_functions_that_nobody_calls_cost_nothing(build):
+    # TVM's builds drop them first, and the Prelude has 240 of them
+    mod = module(conv_relu, IMAGE)
+    x = relay.var("x", shape=IMAGE)
+    mod["unused"] = relay.Function([x], op.sinh(x))
+    report = Report()
+    with convoy.relay.using(report=report):
+        build(mod, target="convoy")
+    assert not report.refusals
+    cut = convoy.relay.partition_for_convoy(mod)  # no build: what becomes of it, nobody knows
+    assert "unused" in {var.name_hint for var in cut.get_global_vars()}

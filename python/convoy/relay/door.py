@@ -30,7 +30,7 @@ from convoy.relay.dataflow import attribute, dims
 from convoy.relay.errors_through_tvm import raise_remembered
 from convoy.relay.executors import check_calls, check_tuples, explaining, has_external, warn_of_calls
 from convoy.relay.lift import numbered
-from convoy.relay.module import functions_of, replace_functions
+from convoy.relay.module import as_module, functions_of, replace_functions
 from convoy.relay.partition import external_functions
 from convoy.relay.reader import flat_types
 from convoy.relay.resolve import is_external
@@ -75,7 +75,7 @@ def _build(plain: Any) -> Any:
             if on_road:
                 _check_shapes(asked["mod"])
                 name = asked.get("mod_name") or "default"
-                asked["mod"] = road(asked["mod"], asked.pop("params", None), settings, name)
+                asked["mod"] = road(_used(asked["mod"]), asked.pop("params", None), settings, name)
                 _check_codegens(asked["mod"])
                 check_calls(asked["mod"])
             elif has_external(asked["mod"]):
@@ -100,7 +100,7 @@ def _optimize(plain: Any) -> Any:
         machine, settings = _machine(target), current_settings()
         with raise_remembered(), codegen.using(codegen.Context(machine, settings)):
             if _is_on_road(machine):
-                mod, params = road(mod, params or _kept_params(self), settings), None
+                mod, params = road(_used(mod), params or _kept_params(self), settings), None
             optimized: tuple[IRModule, Any] = plain(self, mod, target, target_host, params)
             return optimized
 
@@ -137,7 +137,7 @@ def _lower(plain: Any) -> Any:
         machine, settings = _machine(target), current_settings()
         with raise_remembered(), codegen.using(codegen.Context(machine, settings)):
             if _is_on_road(machine):
-                mod = road(mod, _kept_params(self), settings)
+                mod = road(_used(mod), _kept_params(self), settings)
                 _check_codegens(mod)
             plain(self, mod, target, target_host)
             marks = {attribute(function, "Compiler") for _, function in functions_of(mod)}
@@ -209,6 +209,13 @@ def _is_on_road(machine: tvm.target.Target) -> bool:
         return False
     codegen.region_target(machine)
     return True
+
+
+def _used(module: IRModule | relay.Function) -> IRModule:
+    """``module`` without the functions that nobody calls, which TVM's builds drop before all else."""
+    copied = replace_functions(as_module(module), {})  # the pass removes them from the module itself
+    mains = [var for var in copied.get_global_vars() if var.name_hint == "main"]
+    return relay.transform.RemoveUnusedFunctions()(copied) if mains else copied
 
 
 def _check_codegens(module: IRModule) -> None:
