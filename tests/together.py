@@ -2,13 +2,14 @@
 
 ``@pytest.mark.together(of=asked)`` says what a test compiles: ``asked`` takes the test's parameters and
 returns its regions.  The fixture ``regions`` has them loaded, in this order.  They are compiled with those
-of the cases next to it, ``CASES`` at a time.  Each has its own graph, code, weights and answers, and each
-case its own failure.
+of the marked cases next to it in its file, ``CASES`` at a time.  Each has its own graph, code, weights and
+answers, and each case its own failure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import pytest
@@ -34,6 +35,8 @@ class Asked:
     graph: Graph
     target: Target
     options: Options = field(default_factory=Options)
+    under: Callable[[], AbstractContextManager[object]] = nullcontext
+    """What else is changed while it is planned."""
 
 
 Found = LoadedRegion | Exception
@@ -43,21 +46,24 @@ _found: dict[str, list[Found]] = {}
 
 
 def load_together(asked: Sequence[Asked]) -> list[Found]:
-    """As ``backend.load`` of each, in fewer C units: one for a target and what its units define."""
+    """As ``backend.load`` of each, in fewer C units: one for a target's flags and what its units define."""
     found: list[Found | None] = [None] * len(asked)
-    units: dict[tuple[Target, tuple[str, ...]], dict[int, RegionCode]] = {}
+    units: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[int, RegionCode]] = {}
+    targets: dict[tuple[str, ...], Target] = {}
     for i, one in enumerate(asked):
         target = one.target if one.target.bfloat16 else one.target.for_precision(one.options.precision)
         try:
-            code = generate(one.graph, f"region_{i}", target, one.options)
+            with one.under():
+                code = generate(one.graph, f"region_{i}", target, one.options)
         except Exception as error:  # its own test's
             found[i] = error
             continue
         lines = "\n".join(code.sources).splitlines()
         defines = tuple(line for line in lines if line.startswith("#define"))
-        units.setdefault((target, defines), {})[i] = code
-    for (target, _), codes in units.items():
-        for i, region in _load_unit(codes, asked, target).items():
+        units.setdefault((target.flags, defines), {})[i] = code
+        targets[target.flags] = target  # of a target a unit has the flags alone
+    for (flags, _), codes in units.items():
+        for i, region in _load_unit(codes, asked, targets[flags]).items():
             found[i] = region
     return [region for region in found if region is not None]
 
@@ -76,7 +82,8 @@ def _load_unit(codes: dict[int, RegionCode], asked: Sequence[Asked], target: Tar
 
 def _load(asked: Asked) -> Found:
     try:
-        return load(asked.graph, asked.target, asked.options)
+        with asked.under():
+            return load(asked.graph, asked.target, asked.options)
     except Exception as error:
         return error
 
@@ -91,8 +98,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def regions(request: pytest.FixtureRequest) -> list[LoadedRegion]:
     """Those that the test's mark asks for."""
     item = request.node
+    assert _mark(item) is not None, f"{item.nodeid} wants regions, and has no mark that says which"
     if item.nodeid not in _found:
-        alike = [i for i in request.session.items if _function(i) == _function(item)]
+        alike = [i for i in request.session.items if i.path == item.path and _mark(i) is not None]
         first = alike.index(item) // CASES * CASES
         _compile_cases(alike[first : first + CASES])
     found = _found[item.nodeid]
@@ -102,18 +110,21 @@ def regions(request: pytest.FixtureRequest) -> list[LoadedRegion]:
     return [region for region in found if isinstance(region, LoadedRegion)]
 
 
-def _function(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
+def _mark(item: pytest.Item) -> pytest.Mark | None:
+    return item.get_closest_marker("together")
 
 
 def _compile_cases(items: Sequence[pytest.Item]) -> None:
     _found.clear()
     asked: dict[str, list[Asked]] = {}
     for item in items:
-        mark = item.get_closest_marker("together")
-        assert mark is not None, f"{item.nodeid} wants regions, and has no mark that says which"
+        mark = _mark(item)
+        assert mark is not None
         make: Callable[..., list[Asked]] = mark.kwargs["of"]
-        asked[item.nodeid] = make(**item.callspec.params)  # type: ignore[attr-defined]
+        try:
+            asked[item.nodeid] = make(**(item.callspec.params if hasattr(item, "callspec") else {}))
+        except Exception as error:  # its own test's
+            _found[item.nodeid] = [error]
     found = iter(load_together([one for some in asked.values() for one in some]))
     for name, some in asked.items():
         _found[name] = [next(found) for _ in some]

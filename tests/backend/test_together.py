@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from building import Builder
+from convoy.backend import LoadedRegion
 from convoy.errors import ConvoyError
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d, Unary
 from convoy.graph.reference import run
 from convoy.target import Target, host
+from joining import join_units
 from together import Asked, load_together
 
 
@@ -41,3 +46,32 @@ def test_one_that_the_compiler_rejects_is_found_by_itself(monkeypatch: pytest.Mo
     graph = layer(3)
     (region,) = load_together([Asked(graph, host())])
     assert not isinstance(region, Exception)
+
+
+def test_a_unit_has_regions_of_other_costs_and_each_is_planned_under_what_it_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a machine's costs are decides plans, and no C: one unit of those with the same flags."""
+    seen, units, sizes = [], [], Target("portable").l2_bytes
+
+    @contextmanager
+    def under(name: str) -> Iterator[None]:
+        seen.append(name)
+        yield
+        seen.append(f"end of {name}")
+
+    def join(sources: list[str]) -> str:
+        units.append(len(sources))
+        return join_units(sources)
+
+    monkeypatch.setattr("together.join_units", join)
+    graph, targets = layer(3), [Target("portable", l2_bytes=sizes), Target("portable", l2_bytes=sizes // 2)]
+    asked = [Asked(graph, t, under=partial(under, name)) for t, name in zip(targets, "ab", strict=True)]
+    found = load_together(asked)
+    assert (seen, units) == (["a", "end of a", "b", "end of b"], [2])
+    assert not any(isinstance(region, Exception) for region in found)
+
+
+@pytest.mark.together(of=lambda: [Asked(layer(3), host())])
+def test_a_case_without_parameters_asks_too(regions: list[LoadedRegion]) -> None:
+    assert len(regions) == 1
