@@ -11,6 +11,7 @@ import pytest
 
 from building import Builder
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.errors import ConvoyError
 from convoy.graph import Graph
 from convoy.graph.least import settle_least
@@ -38,6 +39,7 @@ from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.target import InstructionSet, Target
 from instruction_sets import HOST_SETS
+from together import Asked
 
 BOUND = 1e-5
 PORTABLE = Target("portable")
@@ -106,7 +108,7 @@ GRAPHS = (classifier, branches, rows, flat)
 SIZES = ((24, 24), (1, 1), (2, 3), (13, 7), (40, 31), (5, 64))
 
 
-def check(graph: Graph, region: backend.LoadedRegion, sizes: tuple[int, ...], images: int = 1) -> None:
+def check(graph: Graph, region: LoadedRegion, sizes: tuple[int, ...], images: int = 1) -> None:
     bound = graph.bound({at.symbol: n for at, n in zip(graph.open_axes, sizes, strict=False)})
     arrays = Builder(*(bound.shape(name) for name in graph.inputs), seed=sum(sizes)).arrays(images)
     for got, want in zip(region(*arrays), run(bound, arrays, np.float64), strict=True):
@@ -114,41 +116,51 @@ def check(graph: Graph, region: backend.LoadedRegion, sizes: tuple[int, ...], im
         assert np.abs(got - want).max() <= BOUND * np.abs(want).max(), sizes
 
 
+def asked(make: Callable[[], Graph], threads: int = 2, isa: InstructionSet = "portable") -> list[Asked]:
+    return [Asked(settle_least(make()), Target(isa), Options(threads=threads))]
+
+
+@pytest.mark.together(of=asked)
 @pytest.mark.parametrize("make", GRAPHS)
-def test_one_region_runs_every_size(make: Callable[[], Graph]) -> None:
+def test_one_region_runs_every_size(make: Callable[[], Graph], regions: list[LoadedRegion]) -> None:
     graph = settle_least(make())
-    region = backend.load(graph, PORTABLE, Options(threads=2))
     for sizes in SIZES:
-        check(graph, region, sizes)
+        check(graph, regions[0], sizes)
 
 
-def test_phases_of_a_transposed_convolution_whose_sizes_no_order_has() -> None:
-    # 9 h w - 9 h - 6 w + 6 products are more than none or not, as a call tells
+def crossed_phases() -> Graph:
+    """9 h w - 9 h - 6 w + 6 products are more than none or not, as a call tells."""
     b = open_image(3)
     given = {"stride": (2, 2), "padding": (1, 3, 1, 1), "dilation": (1, 2)}
-    graph = settle_least(b.graph(b.add(ConvTranspose2d, "x0", b.weight(3, 3, 3, 3), b.weight(3), **given)))
-    region = backend.load(graph, PORTABLE, Options(threads=2))
+    return b.graph(b.add(ConvTranspose2d, "x0", b.weight(3, 3, 3, 3), b.weight(3), **given))
+
+
+@pytest.mark.together(of=lambda: asked(crossed_phases))
+def test_phases_of_a_transposed_convolution_whose_sizes_no_order_has(regions: list[LoadedRegion]) -> None:
+    graph = settle_least(crossed_phases())
     for sizes in SIZES[2:]:
-        check(graph, region, sizes)
+        check(graph, regions[0], sizes)
 
 
 @pytest.mark.slow
+@pytest.mark.together(of=asked)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("make", GRAPHS)
-def test_with_every_instruction_set(make: Callable[[], Graph], threads: int, isa: InstructionSet) -> None:
+def test_with_every_instruction_set(
+    make: Callable[[], Graph], threads: int, isa: InstructionSet, regions: list[LoadedRegion]
+) -> None:
     graph = settle_least(make())
-    region = backend.load(graph, Target(isa), Options(threads=threads))
     draw = np.random.default_rng(7)
     for _ in range(12):
-        check(graph, region, tuple(int(n) for n in draw.integers(1, 70, 2)))
+        check(graph, regions[0], tuple(int(n) for n in draw.integers(1, 70, 2)))
 
 
-def test_the_batch_is_the_calls_too() -> None:
+@pytest.mark.together(of=lambda: asked(lambda: classifier(batch=None)))
+def test_the_batch_is_the_calls_too(regions: list[LoadedRegion]) -> None:
     graph = settle_least(classifier(batch=None))
-    region = backend.load(graph, PORTABLE, Options(threads=2))
     for images in (1, 2, 5):
-        check(graph, region, (9, 18), images)
+        check(graph, regions[0], (9, 18), images)
 
 
 def test_a_size_below_the_least_is_an_error() -> None:
@@ -183,6 +195,11 @@ def cached(
     return b.graph(x, y, *([b.add(Softmax, "x0", axis=axis)] if read_alone else []))
 
 
+def asked_cached(axis: int, blocked: bool, again: bool, first: bool, threads: int) -> list[Asked]:
+    return asked(lambda: cached(axis, first=first, blocked=blocked, again=again), threads)
+
+
+@pytest.mark.together(of=asked_cached)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize(
@@ -190,13 +207,12 @@ def cached(
     [(1, False, False), (2, False, False), (2, False, True), (2, True, False), (3, True, True)],
 )
 def test_nothing_may_be_put_beside_something(
-    axis: int, blocked: bool, again: bool, first: bool, threads: int
+    axis: int, blocked: bool, again: bool, first: bool, threads: int, regions: list[LoadedRegion]
 ) -> None:
     graph = settle_least(cached(axis, first=first, blocked=blocked, again=again))
     assert [at.symbol.least for at in graph.open_axes] == [0, 1]
-    region = backend.load(graph, PORTABLE, Options(threads=threads))
     for sizes in ((0, 1), (0, 9), (1, 1), (7, 2), (30, 1)):
-        check(graph, region, sizes)
+        check(graph, regions[0], sizes)
 
 
 def test_what_is_read_by_another_op_has_elements() -> None:
@@ -252,26 +268,42 @@ def winograd(known: tuple[int | None, int | None] = (None, None)) -> Graph:
     return b.graph(y, b.add(Unary, b.add(Binary, z, x, kind="add"), kind="relu"))
 
 
+def asked_winograd(l2_bytes: int, threads: int) -> list[Asked]:
+    target = replace(PORTABLE, l2_bytes=l2_bytes)
+    return [Asked(settle_least(winograd()), target, Options(threads=threads))]
+
+
+@pytest.mark.together(of=asked_winograd)
 @pytest.mark.parametrize("threads", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("l2_bytes", [512 << 10, pytest.param(2 << 20, marks=pytest.mark.slow)])
-def test_winograd_tiles_are_counted_at_the_call(l2_bytes: int, threads: int) -> None:
+def test_winograd_tiles_are_counted_at_the_call(
+    l2_bytes: int, threads: int, regions: list[LoadedRegion]
+) -> None:
     graph = settle_least(winograd())
     target = replace(PORTABLE, l2_bytes=l2_bytes)
     plan = make_plan(graph, target, Options(threads=threads))
     assert any("winograd" in step.algorithm for step in plan.steps)
-    region = backend.load(graph, target, Options(threads=threads))
     for sizes in ((24, 24), (2, 2), (2, 3), (7, 13), (14, 9), (11, 41), (36, 6), (50, 60)):
-        check(graph, region, sizes)
+        check(graph, regions[0], sizes)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("isa", HOST_SETS)
-def test_two_rows_and_columns_of_tiles_are_streamed(isa: InstructionSet, threads: int) -> None:
+def streamed() -> Graph:
     b = open_image(128)
     y = b.add(Conv2d, "x0", b.weight(128, 128, 3, 3), b.weight(128), padding=(1, 1, 1, 1))
-    y = b.add(Unary, b.add(Binary, y, "x0", kind="add"), kind="relu")
-    graph = settle_least(b.graph(y))
-    region = backend.load(graph, replace(Target(isa), l2_bytes=512 << 10), Options(threads=threads))
+    return settle_least(b.graph(b.add(Unary, b.add(Binary, y, "x0", kind="add"), kind="relu")))
+
+
+def asked_streamed(isa: InstructionSet, threads: int) -> list[Asked]:
+    return [Asked(streamed(), replace(Target(isa), l2_bytes=512 << 10), Options(threads=threads))]
+
+
+@pytest.mark.together(of=asked_streamed)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_two_rows_and_columns_of_tiles_are_streamed(
+    isa: InstructionSet, threads: int, regions: list[LoadedRegion]
+) -> None:
+    graph, (region,) = streamed(), regions
     (source,) = region.code.sources
     assert "CV_WINOGRAD_STREAMED_BLOCKS(" in source
     for sizes in ((5, 5), (6, 8), (7, 7), (8, 5), (8, 8), (4, 8), (9, 7)):
@@ -290,13 +322,13 @@ def test_tiles_of_few_channels_are_not() -> None:
     assert "STREAMED" not in region.code.sources[0]
 
 
+@pytest.mark.together(of=lambda known: asked(lambda: winograd(known)))
 @pytest.mark.parametrize("known", [(9, None), (None, 9)], ids=["height", "width"])
 def test_few_pixels_are_computed_by_definition_where_one_side_is_known(
-    known: tuple[int | None, int | None],
+    known: tuple[int | None, int | None], regions: list[LoadedRegion]
 ) -> None:
     # with a known width rows were cut into no tiles: the output was not written
-    graph = settle_least(winograd(known))
-    region = backend.load(graph, PORTABLE, Options(threads=2))
+    graph, (region,) = settle_least(winograd(known)), regions
     few = re.search(r"y.height \* y.width <= (\d+)", region.code.sources[0])
     assert few
     assert int(few[1]) >= 4 * 9
@@ -329,16 +361,14 @@ def moved() -> Graph:
     return b.graph(half, b.add(Concat, deconv, overlapping, axis=1), turned)
 
 
-def test_what_moves_pixels_runs_every_size() -> None:
+@pytest.mark.together(of=lambda: asked(moved))
+def test_what_moves_pixels_runs_every_size(regions: list[LoadedRegion]) -> None:
     graph = settle_least(moved())
-    region = backend.load(graph, PORTABLE, Options(threads=2))
     for sizes in SIZES:
-        check(graph, region, sizes)
+        check(graph, regions[0], sizes)
 
 
-@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
-@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
-def test_pixels_of_a_resize_are_those_of_known_sizes(mode: str, coordinates: str) -> None:
+def resized(mode: str, coordinates: str) -> Graph:
     b = Builder(
         [1, 3, open_size("size[0]", 5), open_size("size[1]", 5)], [1, 1, open_size("size[2]", 5), 7]
     )
@@ -350,45 +380,64 @@ def test_pixels_of_a_resize_are_those_of_known_sizes(mode: str, coordinates: str
         b.add(Resize, "x0", shape=(1, 3, size, 7), mode=mode, coordinates=coordinates, rounding=rounding)
         for rounding in roundings
     ]
-    graph = settle_least(b.graph(*names, b.add(Unary, "x1", kind="relu")))
-    region = backend.load(graph, PORTABLE)
+    return settle_least(b.graph(*names, b.add(Unary, "x1", kind="relu")))
+
+
+@pytest.mark.together(of=lambda **given: [Asked(resized(**given), PORTABLE)])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+def test_pixels_of_a_resize_are_those_of_known_sizes(
+    mode: str, coordinates: str, regions: list[LoadedRegion]
+) -> None:
+    graph = resized(mode, coordinates)
     for sizes in ((5, 5, 5), (1, 9, 4), (7, 1, 1), (4, 11, 13), (9, 8, 3)):
-        check(graph, region, sizes)
+        check(graph, regions[0], sizes)
 
 
-def test_a_first_layer_is_multiplied_along_rows_of_every_width() -> None:
+def first_layer() -> Graph:
     b = open_image(3)
     x = b.add(Conv2d, "x0", b.weight(32, 3, 7, 7), b.weight(32), stride=(2, 2), padding=(3, 3, 3, 3))
-    graph = settle_least(b.graph(b.add(Unary, x, kind="relu")))
-    region = backend.load(graph, PORTABLE, Options(threads=2))
+    return b.graph(b.add(Unary, x, kind="relu"))
+
+
+@pytest.mark.together(of=lambda: asked(first_layer))
+def test_a_first_layer_is_multiplied_along_rows_of_every_width(regions: list[LoadedRegion]) -> None:
+    graph, (region,) = settle_least(first_layer()), regions
     assert "cv_winograd_rows_fit" in region.code.sources[0]
     for sizes in ((24, 24), (1, 1), (3, 2), (9, 15), (6, 17), (40, 33), (31, 70)):
         check(graph, region, sizes)
 
 
-def test_chains_run_strip_by_strip_at_every_size() -> None:
+def chain() -> Graph:
     b = Builder([1, 24, open_size("size[0]", 160), open_size("size[1]", 160)])
     x = b.add(Unary, b.add(Conv2d, "x0", b.weight(96, 24, 1, 1), b.weight(96)), kind="relu")
     x = b.add(
         Conv2d, x, b.weight(96, 1, 3, 3), b.weight(96), groups=96, stride=(2, 2), padding=(1, 1, 1, 1)
     )
-    x = b.add(Conv2d, b.add(Unary, x, kind="relu"), b.weight(24, 96, 1, 1), b.weight(24))
-    graph = settle_least(b.graph(x))
-    region = backend.load(graph, PORTABLE, Options(threads=2))
+    return b.graph(b.add(Conv2d, b.add(Unary, x, kind="relu"), b.weight(24, 96, 1, 1), b.weight(24)))
+
+
+@pytest.mark.together(of=lambda: asked(chain))
+def test_chains_run_strip_by_strip_at_every_size(regions: list[LoadedRegion]) -> None:
+    graph, (region,) = settle_least(chain()), regions
     assert "cv_run_strips" in region.code.sources[0]
     for sizes in ((160, 160), (1, 1), (2, 5), (7, 3), (33, 200), (90, 17)):
         check(graph, region, sizes)
 
 
-def test_a_pool_is_computed_from_tiles_of_every_size() -> None:
+def pooled() -> Graph:
     b = open_image(64, least=2)
     x = b.add(Conv2d, "x0", b.weight(64, 64, 3, 3), b.weight(64), padding=(1, 1, 1, 1))
     x = b.add(Unary, x, kind="relu")
     graph = b.graph(b.add(Pool2d, x, kind="max", kernel=(2, 2), stride=(2, 2)))
     for at in graph.open_axes:
         at.symbol.least = 1
-    graph = settle_least(graph)
-    region = backend.load(graph, PORTABLE, Options(threads=2))
+    return graph
+
+
+@pytest.mark.together(of=lambda: asked(pooled))
+def test_a_pool_is_computed_from_tiles_of_every_size(regions: list[LoadedRegion]) -> None:
+    graph, (region,) = settle_least(pooled()), regions
     assert "_pooled" in region.code.sources[0]
     for sizes in ((24, 24), (2, 2), (3, 5), (7, 12), (17, 30)):
         check(graph, region, sizes)
