@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.graph.least import settle_least
 from convoy.graph.ops import Binary, Concat, Pad, Pool2d, Reduce, Resize, Slice
@@ -21,6 +22,7 @@ from kernels.test_bytes import VNNI
 from kernels.test_bytes_winograd import convolutions
 from kernels.test_bytes_winograd_exact import of_integers
 from quantising import Cases, Quantised, bytes_targets, hold_to_exact
+from together import Asked
 
 case = CASES = Cases()
 SIZES = ((24, 24), (1, 1), (2, 3), (13, 7), (5, 64))
@@ -96,9 +98,8 @@ def make(name: str) -> Graph:
     return settle_least(q.graph(*CASES[name](q)))
 
 
-def hold(graph: Graph, ways: Sequence[tuple[Target, int]]) -> None:
-    """Every target, with its threads, to one answer at each size, and that to exact evaluation."""
-    regions = [backend.load(graph, target, Options(threads=threads)) for target, threads in ways]
+def hold(graph: Graph, regions: Sequence[LoadedRegion]) -> None:
+    """Every region of it to one answer at each size, and that to exact evaluation."""
     for sizes in SIZES:
         bound = graph.bound({at.symbol: n for at, n in zip(graph.open_axes, sizes, strict=True)})
         random = np.random.default_rng(sum(sizes))
@@ -121,22 +122,39 @@ def test_all_between_the_first_and_the_last_is_bytes(name: str) -> None:
     assert floats.count("dequantize") == len(graph.outputs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_one_region_runs_every_size(name: str) -> None:
+def asked(name: str) -> list[Asked]:
     first, *_, best = bytes_targets()  # other instruction sets: ``test_bytes.py``
-    hold(make(name), [(first, 3), (best, 1)])
+    graph = make(name)
+    return [Asked(graph, first, Options(threads=3)), Asked(graph, best, Options(threads=1))]
 
 
 @pytest.mark.slow
+@pytest.mark.together(of=asked)
+@pytest.mark.parametrize("name", CASES)
+def test_one_region_runs_every_size(name: str, regions: list[LoadedRegion]) -> None:
+    hold(make(name), regions)
+
+
+def winograd_target(kind: str, isa: InstructionSet) -> Target:
+    if kind == "of floats":
+        return replace(Target(isa), direct=replace(Target(isa).direct, bytes_apart=50.0))
+    return of_integers(isa)
+
+
+def asked_of_winograd(kind: str, isa: InstructionSet) -> list[Asked]:
+    return [Asked(make("winograd"), winograd_target(kind, isa), Options(threads=2))]
+
+
+@pytest.mark.slow
+@pytest.mark.together(of=asked_of_winograd)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("kind", ["int16", "of floats"])
-def test_winograd_gives_the_bytes_of_exact_evaluation(kind: str, isa: InstructionSet) -> None:
-    target = of_integers(isa)
-    if kind == "of floats":
-        target = replace(Target(isa), direct=replace(Target(isa).direct, bytes_apart=50.0))
+def test_winograd_gives_the_bytes_of_exact_evaluation(
+    kind: str, isa: InstructionSet, regions: list[LoadedRegion]
+) -> None:
+    target = winograd_target(kind, isa)
     graph = make("winograd")
     of_bytes = [way for dtype, _, way in convolutions(graph, target) if dtype == "uint8" and "wino" in way]
     assert len(of_bytes) == 3
     assert all(("int16" in way) == (kind == "int16") for way in of_bytes)
-    hold(graph, [(target, 2)])
+    hold(graph, regions)
