@@ -6,11 +6,16 @@ Each convolution here is computed so, whatever it would cost.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
 from building import Builder
 from convoy import backend
+from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.graph.ops import Binary, Conv2d, Pool2d, Unary
 from convoy.graph.reference import run
@@ -21,6 +26,7 @@ from convoy.options import Options
 from convoy.target import InstructionSet, Target
 from convoy.target.kernels import CacheShares
 from instruction_sets import HOST_SETS
+from together import Asked
 
 BOUND = 2e-6
 """Error, of the largest output: a direct convolution's."""
@@ -63,28 +69,43 @@ def draw(graph: Graph, batch: int = 1) -> list[np.ndarray]:
     ]
 
 
-def load(graph: Graph, isa: InstructionSet, threads: int) -> backend.LoadedRegion:
+def by_rows(graph: Graph, isa: InstructionSet, threads: int) -> Asked:
     target = Target(isa, shares=CacheShares(row_point_bytes=1 << 30))
-    region = backend.load(graph, target, Options(threads=threads))
+    return Asked(graph, target, Options(threads=threads))
+
+
+def hold_to_rows(graph: Graph, region: LoadedRegion) -> None:
     points = [step for step in region.code.report.steps if "points of the rows" in step]
     assert len(points) == sum(isinstance(node, Conv2d) for node in graph.nodes)
-    return region
 
 
+def asked(isa: InstructionSet, name: str) -> list[Asked]:
+    return [by_rows(first_layer(name, residual=True), isa, threads) for threads in (1, 3)]
+
+
+@pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("isa", HOST_SETS)
-def test_rows_agree_with_the_reference(isa: InstructionSet, name: str) -> None:
+def test_rows_agree_with_the_reference(isa: InstructionSet, name: str, regions: list[LoadedRegion]) -> None:
     graph = first_layer(name, residual=True)
     arrays = draw(graph)
     expected = run(graph, arrays, np.float64)
-    for threads in (1, 3):
-        region = load(graph, isa, threads)
+    for region in regions:
+        hold_to_rows(graph, region)
         region(*[a * 100 for a in arrays])  # leaves the arena dirty
         for got, want in zip(region(*arrays), expected, strict=True):
             error = float(np.abs(got - want).max() / np.abs(want).max())
             assert error <= BOUND, f"error {error:.2e} of the largest output"
 
 
+def load(graph: Graph, isa: InstructionSet, threads: int) -> LoadedRegion:
+    asked = by_rows(graph, isa, threads)
+    region = backend.load(graph, asked.target, asked.options)
+    hold_to_rows(graph, region)
+    return region
+
+
+# by themselves: each set's are the same for all values, so that the cache has them
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e17], ids=str)
 @pytest.mark.parametrize("isa", HOST_SETS)
 def test_what_is_too_large_is_computed_directly(isa: InstructionSet, value: float) -> None:
@@ -102,23 +123,32 @@ def test_what_is_too_large_is_computed_directly(isa: InstructionSet, value: floa
     np.testing.assert_array_equal(region(*arrays)[0], before[0])
 
 
-@pytest.mark.parametrize("rows", [1, 3, 100])
-@pytest.mark.parametrize("isa", HOST_SETS)
-def test_strips_of_it_agree_with_the_reference(
-    isa: InstructionSet, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def estimate(stages: object, *_: object) -> Estimate:
-        return Estimate(apart=1e9, together=0, rows=rows)
-
-    monkeypatch.setattr(chains, "estimate_chain", estimate)
+def first_layer_and_pool() -> Graph:
     b = Builder([1, 3, 53, 47])
     x = b.add(Conv2d, "x0", b.weight(33, 3, 7, 7), b.weight(33), stride=(2, 2), padding=(3, 3, 3, 3))
     x = b.add(
         Pool2d, b.add(Unary, x, kind="relu"), kind="max", kernel=(3, 3), stride=(2, 2),
         padding=(1, 1, 1, 1),
     )  # fmt: skip
-    graph = b.graph(x)
-    region = load(graph, isa, 2)
+    return b.graph(x)
+
+
+def asked_in_strips(isa: InstructionSet, rows: int) -> list[Asked]:
+    def estimate(stages: object, *_: object) -> Estimate:
+        return Estimate(apart=1e9, together=0, rows=rows)
+
+    under = partial(patch.object, chains, "estimate_chain", estimate)
+    return [replace(by_rows(first_layer_and_pool(), isa, 2), under=under)]
+
+
+@pytest.mark.together(of=asked_in_strips)
+@pytest.mark.parametrize("rows", [1, 3, 100])
+@pytest.mark.parametrize("isa", HOST_SETS)
+def test_strips_of_it_agree_with_the_reference(
+    isa: InstructionSet, rows: int, regions: list[LoadedRegion]
+) -> None:
+    graph, (region,) = first_layer_and_pool(), regions
+    hold_to_rows(graph, region)
     assert any(f"strips of {rows} rows" in step for step in region.code.report.steps)
     arrays = draw(graph)
     (got,), (want,) = region(*arrays), run(graph, arrays, np.float64)
