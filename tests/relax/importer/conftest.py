@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import onnx
 import pytest
 import tvm
 from tvm import relax
+from tvm.script.parser.core.parser import Parser, ScriptMacro
 
 from convoy.relax.door import open_door
 from relax.loops import find_shared_scratch, share_loops
@@ -77,3 +79,21 @@ def what_is_left_is_not_optimised() -> Iterator[None]:
     do_not_optimise_what_is_left()
     yield
     open_door()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def parsers_are_found_quickly() -> Iterator[None]:
+    """For each call of a loop's function TVM's parser looks for itself in all frames, whose lines of source
+    it reads, too: a third of the time of these tests, as pytest's frames are many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptMacro, "_find_parser_def", _find_parser)
+        yield
+
+
+def _find_parser(_: ScriptMacro) -> Parser:
+    frame = sys._getframe(1)
+    while ScriptMacro.parser_object_name not in frame.f_globals:
+        assert frame.f_back is not None
+        frame = frame.f_back
+    parser: Parser = frame.f_globals[ScriptMacro.parser_object_name]
+    return parser

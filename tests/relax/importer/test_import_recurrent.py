@@ -79,10 +79,13 @@ def feed(model: onnx.ModelProto, images: int, rng: np.random.Generator) -> list[
     return arrays
 
 
-def agree(model: onnx.ModelProto, images: int, run_tvm, run_onnx, rng) -> None:
-    arrays = feed(model, images, rng)
-    for got, wanted in zip(run_tvm(load(model), *arrays), run_onnx(model, *arrays), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-6)
+def agree(model: onnx.ModelProto, images: int | tuple[int, ...], run_tvm, run_onnx, rng) -> None:
+    """``images``: what an open size is; several: each in turn, of what is loaded and compiled once."""
+    module = load(model)
+    for size in (images,) if isinstance(images, int) else images:
+        arrays = feed(model, size, rng)
+        for got, wanted in zip(run_tvm(module, *arrays), run_onnx(model, *arrays), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-6)
 
 
 OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -316,8 +319,7 @@ def test_infinities_saturate_as_in_onnx_runtime_and_nan_stays(run_tvm, run_onnx,
 def test_any_number_of_steps(op: str, run_tvm, run_onnx, rng) -> None:
     attributes = {"linear_before_reset": 1} if "," in op else {}
     model = make(op.split(",")[0], 16, "T", 2, given=("b", "h0"), direction="bidirectional", **attributes)
-    for steps in (3, 7):
-        agree(model, steps, run_tvm, run_onnx, rng)
+    agree(model, (3, 7), run_tvm, run_onnx, rng)
 
 
 @pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU, reset last"])
