@@ -229,6 +229,28 @@ def test_a_bound_that_lies_within_by_what_a_module_notes_is_in_the_region() -> N
             machine["main"](tvm.runtime.tensor(np.ones((1, 2, E), np.float32)))
 
 
+def test_a_call_may_be_smaller_than_a_module_notes_where_nothing_needs_that() -> None:
+    # torch.export notes 2 of each open size, and TVM runs 1, and a cache of nothing
+    weight = np.random.default_rng(3).standard_normal((E, E)).astype(np.float32)
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((1, "t", 32), "float32"), y: R.Tensor((1, "u", 32), "float32")):
+            with R.dataflow():
+                made = R.matmul(R.concat((R.nn.relu(x), y), axis=1), R.const(weight))
+                R.output(made)
+            return made
+
+    Module["main"] = Module["main"].with_attr("tir_var_lower_bound", {"t": 2, "u": 2})
+    machine = relax.VirtualMachine(convoy.compile(Module, "portable"), tvm.cpu())
+    for sizes in ((1, 1), (3, 0), (1, 4)):
+        x, y = (np.random.default_rng(n).standard_normal((1, n, E)).astype(np.float32) for n in sizes)
+        got = machine["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(y)).numpy()
+        want = np.concatenate((np.maximum(x, 0), y), axis=1) @ weight
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
 def test_images_that_become_the_steps_of_a_sequence() -> None:
     # features of t windows, each an image, then a recurrent layer along them
     cells = 16

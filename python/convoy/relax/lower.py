@@ -100,6 +100,8 @@ class Lowering(Operands):
             for of in (*self.function.params, *fields):
                 _check_images(dims(of) or (), self.images)
         graph = self.build.finish(tuple(inputs), tuple(outputs), self._batch())
+        for axis in graph.open_axes:  # what sizes are elsewhere binds no call of this
+            axis.symbol.least = 1
         return expect_signals(settle_least(graph, self.sizes.often_none, self.sizes.made_of))
 
     def _input(self, param: relax.Var) -> str:
