@@ -636,3 +636,29 @@ def test_what_has_a_region_is_called_by_what_has_none():
     machine = relay.create_executor("vm", cut, target="llvm").evaluate()
     plain = relay.create_executor("vm", mod, target="llvm").evaluate()
     close([machine(image).numpy()], [plain(image).numpy()])
+
+
+def _ints(x):
+    return op.cast(op.reshape(x, (16, 16)), "int32")
+
+
+@pytest.mark.parametrize("follow", [
+    lambda x: op.one_hot(_ints(x), relay.const(1), relay.const(0), 4, -1, "int32"),
+    lambda x: op.segment_sum(op.reshape(x, (4, 64)), relay.const(np.zeros(4, "int32")), 2),
+    lambda x: op.collapse_sum_to(op.reshape(x, (4, 64)), (1, 64)),
+    lambda x: op.vision.multibox_prior(x),
+    lambda x: op.vision.roi_align(x, const(random(3, 5)), (2, 2), 1.0, 2),
+    lambda x: op.vision.roi_pool(x, const(random(3, 5)), (2, 2), 1.0),
+    lambda x: op.sequence_mask(op.reshape(x, (4, 64)), relay.const(np.ones(64, "int32")), axis=0),
+    lambda x: op.matrix_set_diag(op.reshape(x, (16, 16)), weight(16)),
+    lambda x: op.adv_index([weight(9, 4), op.reshape(_ints(x), (256,))]),
+    lambda x: op.meshgrid([op.reshape(x, (256,)), weight(3)])[0],
+    lambda x: op.searchsorted(weight(9), op.reshape(x, (256,))),
+    lambda x: op.sliding_window(x, 2, [2, 2], [1, 1]),
+])  # fmt: skip
+def test_what_is_left_behind_a_composite_has_a_type(follow):
+    # where TVM's InferType does not know the composite's type yet, these end in an error or the process
+    cut = Cut(lambda x: follow(op.nn.relu(op.add(conv(x), weight(4, 1, 1)))), IMAGE)
+    assert cut.composites[0][0] == "conv2d_bias_relu"
+    before, after = (relay.transform.InferType()(mod)["main"].ret_type for mod in (cut.before, cut.module))
+    assert tvm.ir.structural_equal(before, after)

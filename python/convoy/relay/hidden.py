@@ -30,9 +30,10 @@ _guards = count()
 
 
 class _Hidden(NamedTuple):
-    """The calls of one function."""
+    """The calls of one function, or one call of an op."""
 
     callee: relay.Expr
+    """The function; the call itself, of an op."""
     result: ir.Type
     used: list[relay.Var]
     """What the function uses from around it, which follows the arguments."""
@@ -59,11 +60,21 @@ def hide_call(call: relay.Call, result: ir.Type, guard: int) -> relay.Call:
     What the function uses from around it, a pass may rename or move: it follows the arguments.
     """
     used = list(relay.analysis.free_vars(call.op)) if isinstance(call.op, relay.Function) else []
-    attrs = {"guard": guard, "number": _number(_hidden[guard], _Hidden(call.op, result, used))}
-    holder = relay.Function([], relay.Tuple([])).with_attr(attrs)
+    number = _number(_hidden[guard], _Hidden(call.op, result, used))
+    return _stand_in([*call.args, *used], guard, number, call.span)
+
+
+def hide_op(old: relay.Call, call: relay.Call, guard: int) -> relay.Call:
+    """A call of an opaque op in place of ``call``, of an op; ``old``, which it is made of, has a type."""
+    _hidden[guard].append(_Hidden(call, old.checked_type, []))
+    return _stand_in(list(call.args), guard, len(_hidden[guard]) - 1, call.span)
+
+
+def _stand_in(args: list[relay.Expr], guard: int, number: int, span: relay.Span | None) -> relay.Call:
+    holder = relay.Function([], relay.Tuple([])).with_attr({"guard": guard, "number": number})
     with _registering:
-        op = _opaque(len(call.args) + len(used))
-    return relay.Call(op, [*call.args, *used], holder.attrs, [], call.span)
+        op = _opaque(len(args))
+    return relay.Call(op, args, holder.attrs, [], span)
 
 
 def _number(known: list[_Hidden], wanted: _Hidden) -> int:
@@ -90,6 +101,8 @@ def _found(attrs: ir.attrs.DictAttrs) -> _Hidden:
 def show_call(call: relay.Call) -> relay.Expr:
     """The call that such a call stands for, with the arguments it has by now."""
     callee, _, used = _found(call.attrs)
+    if op_name(callee):
+        return relay.Call(callee.op, call.args, callee.attrs, callee.type_args, callee.span)
     count = len(call.args) - len(used)
     values: dict[relay.Var, relay.Expr] = {}
     lets: list[tuple[relay.Var, relay.Expr]] = []

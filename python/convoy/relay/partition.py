@@ -32,6 +32,7 @@ from convoy.relay.annotate import (
     find_alone,
     find_reasons,
     find_users,
+    is_taken,
     node_names,
     number_calls,
     using,
@@ -46,7 +47,7 @@ from convoy.relay.dataflow import (
     post_order,
     without_composites,
 )
-from convoy.relay.hidden import new_guard
+from convoy.relay.hidden import hide_op, is_hidden, new_guard, show_call
 from convoy.relay.lets import open_functions, rebuild_open, unseen_calls, without_lets
 from convoy.relay.marks import check_marks
 from convoy.relay.module import as_module, functions_of, replace_functions
@@ -200,11 +201,41 @@ def _cut(codegen: str, table: list[Row], module: IRModule, options: Options, nam
     if options.merge:
         passes.append(relay.transform.MergeCompilerRegions())
     kernels = _uncalled_kernels(module)
-    with asked_for(codegen):
-        annotated = _run(passes, replace_functions(module, {}, without=kernels))
+    with asked_for(codegen), new_guard() as guard:
+        hidden = _hide_left(codegen, replace_functions(module, {}, without=kernels), guard)
+        annotated = _run(passes, hidden)
         beside = _without_regions(annotated)
         cut = _run([relay.transform.PartitionGraph(name)], replace_functions(annotated, {}, without=beside))
+        cut = _show_left(cut, guard)
     return replace_functions(cut, {**kernels, **{var: module[var] for var in beside}})
+
+
+def _hide_left(codegen: str, module: IRModule, guard: int) -> IRModule:
+    """``module`` with opaque ops in place of those that are left, as their types are known.
+
+    MergeComposite's functions have no types before its InferType ends, and not every op's relation waits:
+    ``one_hot`` behind a composite is an error of TVM's, ``segment_sum`` ends the process.
+    """
+    asked = f"target.{codegen}"
+
+    def change(old: relay.Call, new: relay.Call) -> relay.Expr:
+        name = op_name(old)
+        left = call_number(old) is not None and not is_taken(old)
+        if left and (name in TAKEN or old.op.get_attr(asked) is None):
+            return hide_op(old, new, guard)
+        return new
+
+    typed = relay.transform.InferType()(module)
+    changed = {var: rebuild_open(typed[var], change) for var in _own_functions(typed)}
+    return relay.transform.InferType()(replace_functions(typed, changed))
+
+
+def _show_left(module: IRModule, guard: int) -> IRModule:
+    def change(_: relay.Call, new: relay.Call) -> relay.Expr:
+        return show_call(new) if is_hidden(new, guard) else new
+
+    shown = {var: rebuild_open(module[var], change) for var in _own_functions(module)}
+    return relay.transform.InferType()(replace_functions(module, shown))
 
 
 def _run(passes: list[tvm.ir.transform.Pass], module: IRModule) -> IRModule:
