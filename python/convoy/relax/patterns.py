@@ -75,7 +75,7 @@ def readings(call: relax.Call, flow: Dataflow) -> frozenset[str]:
         for label in set(places[0]).intersection(*places)
         if _keeps_images(call, at, row, shapes, [place[label] for place in places])
     }
-    opens = at.opens(*tensors) or (not labels and all(at.elements(x) is not None for x in tensors))
+    opens = at.opens(*tensors, mixed=not labels)
     return frozenset(labels | ({FLAT, OPEN} if static else {OPEN} if opens else set()))
 
 

@@ -53,9 +53,13 @@ class BlockReader:
         known = [size for size in found if size is not None]
         return prod(known) if len(known) == len(found) else None
 
-    def opens(self, *tensors: relax.Expr | relax.Type) -> bool:
-        """May axis 0 of these be a size known at the call, like any other axis?"""
-        return self.flow.open_beside_images and all(self.elements(x) is not None for x in tensors)
+    def opens(self, *tensors: relax.Expr | relax.Type, mixed: bool = False) -> bool:
+        """May axis 0 of these be a size known at the call, like any other axis?
+
+        Where the number of images alone is open, only if they are ``mixed``.
+        """
+        asked = mixed or self.flow.open_beside_images
+        return asked and all(self.elements(x) is not None for x in tensors)
 
     def reads(self, call: relax.Call) -> list[TensorType]:
         args = tensor_args(call, row_of(op_name(call)).numbers)
