@@ -3,14 +3,16 @@
  *   sum[g][j] = x[t][g][j] + sum_k h[k] * r[k][g][j]     for each gate g and cell j; clipped if clip > 0
  *
  * CV_LSTM, gates i, o, f, c:
- *   c' = f c + i tanh(sum[c]),  h' = o tanh(c')
+ *   c' = f c + i inner(sum[c]),  h' = o outer(c')
  *   i, f see extra[0], extra[2] times c, o sees extra[1] times c'
  *
  * CV_GRU, gates z, r, g:
- *   g = tanh(x[t][g] + r (h R_g + extra)),  h' = g + z (h - g)
+ *   g = inner(x[t][g] + r (h R_g + extra)),  h' = (1 - z) g + z h
  *
  * CV_RNN, one gate:
- *   h' = tanh(sum)
+ *   h' = inner(sum)
+ *
+ * Where nothing else is said, the other gates are sigmoids, and inner and outer tanh.
  *
  * x [sequences][steps][gates][cells], y [sequences][steps][cells]; of an LSTM y has one more row, the last
  * c. h0, c0 [sequences][cells], NULL for zeros.  extra, of as many rows as named above, may be NULL.
@@ -19,19 +21,24 @@
  * aligned to a vector, so that all gates of a cell are sums in registers at once.  The rows of y are the
  * states.
  *
- * Of one sequence, threads share the panels, if `shared`, and meet after each step; else they share the
- * sequences.
+ * Sequences go through a step together.  Threads share the panels, if `shared`, and meet after each step;
+ * else they share the sequences.
  */
 #ifndef CONVOY_KERNELS_RECURRENT_H_
 #define CONVOY_KERNELS_RECURRENT_H_
 
 #include <stddef.h>
+#include <string.h>
 
 #include "convoy/runtime.h"
+#include "kernels/activation.h"
 #include "kernels/map.h"
 #include "simd/math.h"
 
 #define CV_RECURRENT_VECTORS 2
+#define CV_RECURRENT_TILE 4       /* sequences whose sums are in registers together, at most */
+#define CV_RECURRENT_SEQUENCES 24 /* whose sums are in memory together, at most */
+#define CV_RECURRENT_PART 8192    /* weights that stay in a first-level cache */
 #define CV_RECURRENT_CELLS (CV_RECURRENT_VECTORS * CV_LANES)
 
 typedef enum { CV_RNN = 1, CV_GRU = 3, CV_LSTM = 4 } cv_recurrent_kind; /* its gates */
@@ -42,12 +49,31 @@ typedef struct cv_recurrent {
   int back; /* from the last step to the first */
   int shared;
   float clip;
+  cv_activation gate, inner, outer;
   const float *x, *r, *extra, *h0, *c0;
   float *y;
 } cv_recurrent;
 
 CV_INLINE cv_vec cv_recurrent_clip(const cv_recurrent *a, cv_vec v) {
   return a->clip > 0 ? cv_min(cv_set1(a->clip), cv_max(cv_set1(-a->clip), v)) : v;
+}
+
+/* Any activation, of which `usual` is computed in place. */
+CV_INLINE cv_vec cv_recurrent_activate(cv_activation act, cv_vec v, const cv_activation_kind usual) {
+  if (act.kind == usual) return usual == CV_TANH ? cv_tanh(v) : cv_sigmoid(v);
+  float kept[CV_LANES];
+  cv_storeu(kept, v);
+  cv_activate_vectors(act, kept, 1, CV_LANES, CV_LANES);
+  return cv_loadu(kept);
+}
+
+/* What becomes of the sum of a gate. */
+CV_INLINE cv_vec cv_recurrent_gate(const cv_recurrent *a, cv_vec v) {
+  return cv_recurrent_activate(a->gate, cv_recurrent_clip(a, v), CV_SIGMOID);
+}
+
+CV_INLINE cv_vec cv_recurrent_inner(const cv_recurrent *a, cv_vec v) {
+  return cv_recurrent_activate(a->inner, cv_recurrent_clip(a, v), CV_TANH);
 }
 
 /* Where one vector of cells is at a step. */
@@ -69,12 +95,12 @@ CV_INLINE void cv_lstm_cells(const cv_recurrent *a, const cv_recurrent_place *at
   CV_UNROLL
   for (int g = 0; g < 3; g++) peep[g] = cv_recurrent_row(a->extra ? a->extra + g * a->cells : NULL, at);
   cv_vec c = cv_recurrent_row(at->c, at);
-  const cv_vec i = cv_sigmoid(cv_recurrent_clip(a, cv_fma(peep[0], c, gate[0])));
-  const cv_vec f = cv_sigmoid(cv_recurrent_clip(a, cv_fma(peep[2], c, gate[2])));
-  c = cv_fma(f, c, cv_mul(i, cv_tanh(cv_recurrent_clip(a, gate[3]))));
-  const cv_vec o = cv_sigmoid(cv_recurrent_clip(a, cv_fma(peep[1], c, gate[1])));
+  const cv_vec i = cv_recurrent_gate(a, cv_fma(peep[0], c, gate[0]));
+  const cv_vec f = cv_recurrent_gate(a, cv_fma(peep[2], c, gate[2]));
+  c = cv_fma(f, c, cv_mul(i, cv_recurrent_inner(a, gate[3])));
+  const cv_vec o = cv_recurrent_gate(a, cv_fma(peep[1], c, gate[1]));
   cv_store_n(at->c + at->cell, c, at->lanes);
-  cv_store_n(at->after + at->cell, cv_mul(o, cv_tanh(c)), at->lanes);
+  cv_store_n(at->after + at->cell, cv_mul(o, cv_recurrent_activate(a->outer, c, CV_TANH)), at->lanes);
 }
 
 CV_INLINE void cv_gru_cells(const cv_recurrent *a, const cv_recurrent_place *at, const float *x,
@@ -82,81 +108,136 @@ CV_INLINE void cv_gru_cells(const cv_recurrent *a, const cv_recurrent_place *at,
   cv_vec gate[3];
   CV_UNROLL
   for (int g = 0; g < 3; g++) gate[g] = cv_load_n(x + (ptrdiff_t)g * a->cells, at->lanes);
-  const cv_vec z = cv_sigmoid(cv_recurrent_clip(a, cv_add(gate[0], sum[0])));
-  const cv_vec r = cv_sigmoid(cv_recurrent_clip(a, cv_add(gate[1], sum[1])));
+  const cv_vec z = cv_recurrent_gate(a, cv_add(gate[0], sum[0]));
+  const cv_vec r = cv_recurrent_gate(a, cv_add(gate[1], sum[1]));
   const cv_vec own = cv_add(sum[2], cv_recurrent_row(a->extra, at));
-  const cv_vec g = cv_tanh(cv_recurrent_clip(a, cv_fma(r, own, gate[2])));
+  const cv_vec g = cv_recurrent_inner(a, cv_fma(r, own, gate[2]));
   const cv_vec h = cv_recurrent_row(at->before, at);
-  cv_store_n(at->after + at->cell, cv_fma(z, cv_sub(h, g), g), at->lanes);
+  const cv_vec part = cv_mul(cv_sub(cv_set1(1.0f), z), g);
+  cv_store_n(at->after + at->cell, cv_fma(z, h, part), at->lanes);
 }
 
 CV_INLINE void cv_rnn_cells(const cv_recurrent *a, const cv_recurrent_place *at, const float *x,
                             const cv_vec sum[]) {
-  const cv_vec v = cv_recurrent_clip(a, cv_add(sum[0], cv_load_n(x, at->lanes)));
-  cv_store_n(at->after + at->cell, cv_tanh(v), at->lanes);
+  const cv_vec v = cv_add(sum[0], cv_load_n(x, at->lanes));
+  cv_store_n(at->after + at->cell, cv_recurrent_inner(a, v), at->lanes);
 }
 
-/* The cells of a panel at a step, whose x is [gates][cells]. */
-CV_INLINE void cv_recurrent_panel(const cv_recurrent *a, int panel, const float *x, const float *before,
-                                  float *after, float *c, const int gates) {
-  cv_vec sum[CV_RECURRENT_VECTORS][CV_LSTM];
-  const float *r = a->r + (ptrdiff_t)panel * a->cells * gates * CV_RECURRENT_CELLS;
+/* Sums of a panel, in registers or in memory. */
+typedef cv_vec cv_recurrent_sums[CV_RECURRENT_VECTORS][CV_LSTM];
+
+CV_INLINE void cv_recurrent_copy(const cv_recurrent_sums from[], cv_recurrent_sums to[], const int count,
+                                 const int gates) {
   CV_UNROLL
-  for (int b = 0; b < CV_RECURRENT_VECTORS; b++) {
+  for (int s = 0; s < count; s++) {
     CV_UNROLL
-    for (int g = 0; g < gates; g++) sum[b][g] = cv_zero();
+    for (int b = 0; b < CV_RECURRENT_VECTORS; b++) {
+      CV_UNROLL
+      for (int g = 0; g < gates; g++) to[s][b][g] = from[s][b][g];
+    }
   }
-  for (int k = 0; before && k < a->cells; k++, r += gates * CV_RECURRENT_CELLS) {
-    const cv_vec h = cv_load1(before + k);
+}
+
+/* What `depth` states of `count` sequences, `apart` floats apart, add to their sums. */
+CV_INLINE void cv_recurrent_add(const float *r, const float *before, ptrdiff_t apart, int depth,
+                                cv_recurrent_sums to[], const int count, const int gates) {
+  cv_recurrent_sums sum[CV_RECURRENT_TILE];
+  cv_recurrent_copy((const cv_recurrent_sums *)to, sum, count, gates);
+  for (int k = 0; k < depth; k++, r += gates * CV_RECURRENT_CELLS) {
     CV_UNROLL
     for (int g = 0; g < gates; g++) {
       CV_UNROLL
-      for (int b = 0; b < CV_RECURRENT_VECTORS; b++)
-        sum[b][g] = cv_fma(h, cv_load(r + (g * CV_RECURRENT_VECTORS + b) * CV_LANES), sum[b][g]);
+      for (int b = 0; b < CV_RECURRENT_VECTORS; b++) {
+        const cv_vec weight = cv_load(r + (g * CV_RECURRENT_VECTORS + b) * CV_LANES);
+        CV_UNROLL
+        for (int s = 0; s < count; s++)
+          sum[s][b][g] = cv_fma(cv_load1(before + s * apart + k), weight, sum[s][b][g]);
+      }
     }
   }
-  CV_UNROLL
-  for (int b = 0; b < CV_RECURRENT_VECTORS; b++) {
-    const int cell = panel * CV_RECURRENT_CELLS + b * CV_LANES, rest = a->cells - cell;
-    if (rest <= 0) return;
-    const cv_recurrent_place at = {cell, rest < CV_LANES ? rest : CV_LANES, before, after, c};
-    if (gates == CV_LSTM) cv_lstm_cells(a, &at, x + cell, sum[b]);
-    if (gates == CV_GRU) cv_gru_cells(a, &at, x + cell, sum[b]);
-    if (gates == CV_RNN) cv_rnn_cells(a, &at, x + cell, sum[b]);
+  cv_recurrent_copy((const cv_recurrent_sums *)sum, to, count, gates);
+}
+
+/* The sums of a panel for `count` sequences: a part of the weights is read once for all of them, and is
+ * used for as many at a time as there are registers for. */
+CV_INLINE void cv_recurrent_multiply(const cv_recurrent *a, const float *r, const float *before,
+                                     ptrdiff_t apart, cv_recurrent_sums sum[], int count, const int gates) {
+  const int fits = (CV_REGISTERS - 4) / (CV_RECURRENT_VECTORS * gates);
+  const int most = fits < 1 ? 1 : fits > CV_RECURRENT_TILE ? CV_RECURRENT_TILE : fits;
+  const int part = count == 1 ? a->cells : CV_RECURRENT_PART / (gates * CV_RECURRENT_CELLS);
+  memset(sum, 0, (size_t)count * sizeof *sum);
+  for (int k = 0; before && k < a->cells; k += part, r += part * gates * CV_RECURRENT_CELLS) {
+    const int depth = a->cells - k < part ? a->cells - k : part;
+    for (int s = 0; s < count;) {
+      const int left = count - s, tiles = (left + most - 1) / most, tile = (left + tiles - 1) / tiles;
+      const float *h = before + s * apart + k;
+      if (tile == 1) cv_recurrent_add(r, h, apart, depth, sum + s, 1, gates);
+      if (most >= 2 && tile == 2) cv_recurrent_add(r, h, apart, depth, sum + s, 2, gates);
+      if (most >= 3 && tile == 3) cv_recurrent_add(r, h, apart, depth, sum + s, 3, gates);
+      if (most >= 4 && tile == 4) cv_recurrent_add(r, h, apart, depth, sum + s, 4, gates);
+      s += tile;
+    }
   }
 }
 
-/* The panels of `share` over all steps of one sequence; `together`: with the other threads. */
-CV_INLINE void cv_recurrent_run(cv_thread thread, const cv_recurrent *a, int sequence, cv_range share,
-                                int together, const int gates) {
+/* The cells of a panel for `count` sequences from `first` on, at a step. */
+CV_INLINE void cv_recurrent_panel(const cv_recurrent *a, int panel, int first, int count, int step,
+                                  const int gates) {
   const ptrdiff_t cells = a->cells, rows = a->steps + (gates == CV_LSTM);
-  const float *x = a->x + sequence * a->steps * gates * cells;
-  float *y = a->y + sequence * rows * cells, *c = y + a->steps * cells;
-  const float *before = a->h0 ? a->h0 + sequence * cells : NULL;
-  const int last = share.end * CV_RECURRENT_CELLS < cells ? share.end * CV_RECURRENT_CELLS : (int)cells;
-  for (int j = share.begin * CV_RECURRENT_CELLS; gates == CV_LSTM && j < last; j++) {
-    c[j] = a->c0 ? a->c0[sequence * cells + j] : 0.0f;
-  }
-  for (int step = 0; step < a->steps; step++) {
-    const ptrdiff_t t = a->back ? a->steps - 1 - step : step;
-    for (int panel = share.begin; panel < share.end; panel++) {
-      cv_recurrent_panel(a, panel, x + t * gates * cells, before, y + t * cells, c, gates);
+  const int t = a->back ? a->steps - 1 - step : step;
+  float *y = a->y + first * rows * cells, *after = y + t * cells, *c = y + a->steps * cells;
+  const float *before = a->back ? after + cells : after - cells;
+  if (step == 0) before = a->h0 ? a->h0 + first * cells : NULL;
+  const ptrdiff_t apart = step == 0 ? cells : rows * cells;
+  const float *x = a->x + ((ptrdiff_t)first * a->steps + t) * gates * cells;
+  cv_recurrent_sums sum[CV_RECURRENT_SEQUENCES];
+  cv_recurrent_multiply(a, a->r + panel * cells * gates * CV_RECURRENT_CELLS, before, apart, sum, count,
+                        gates);
+  for (int s = 0; s < count; s++, after += rows * cells, c += rows * cells, x += a->steps * gates * cells) {
+    for (int b = 0; b < CV_RECURRENT_VECTORS; b++) {
+      const int cell = panel * CV_RECURRENT_CELLS + b * CV_LANES, rest = a->cells - cell;
+      if (rest <= 0) break;
+      const int lanes = rest < CV_LANES ? rest : CV_LANES;
+      const cv_recurrent_place at = {cell, lanes, before ? before + s * apart : NULL, after, c};
+      if (gates == CV_LSTM) cv_lstm_cells(a, &at, x + cell, sum[s][b]);
+      if (gates == CV_GRU) cv_gru_cells(a, &at, x + cell, sum[s][b]);
+      if (gates == CV_RNN) cv_rnn_cells(a, &at, x + cell, sum[s][b]);
     }
-    before = y + t * cells;
-    if (together) convoy_barrier(thread);
+  }
+}
+
+/* The cells of a panel for all sequences of `own`, at a step. */
+CV_INLINE void cv_recurrent_sequences(const cv_recurrent *a, int panel, cv_range own, int step,
+                                      const int gates) {
+  for (int first = own.begin; first < own.end; first += CV_RECURRENT_SEQUENCES) {
+    const int left = own.end - first;
+    const int count = left < CV_RECURRENT_SEQUENCES ? left : CV_RECURRENT_SEQUENCES;
+    cv_recurrent_panel(a, panel, first, count, step, gates);
+  }
+}
+
+/* The cells before the first step, of the panels of `share`. */
+CV_INLINE void cv_lstm_begin(const cv_recurrent *a, cv_range own, cv_range share) {
+  const ptrdiff_t cells = a->cells;
+  const int last = share.end * CV_RECURRENT_CELLS;
+  for (int s = own.begin; s < own.end; s++) {
+    float *c = a->y + ((ptrdiff_t)s * (a->steps + 1) + a->steps) * cells;
+    for (int j = share.begin * CV_RECURRENT_CELLS; j < last && j < a->cells; j++)
+      c[j] = a->c0 ? a->c0[s * cells + j] : 0.0f;
   }
 }
 
 CV_INLINE void cv_recurrent_gates(cv_thread thread, const cv_recurrent *a, const int gates) {
   const int panels = (a->cells + CV_RECURRENT_CELLS - 1) / CV_RECURRENT_CELLS;
-  const cv_range all = {0, panels};
-  if (a->shared) {
-    for (int s = 0; s < a->sequences; s++)
-      cv_recurrent_run(thread, a, s, cv_share(thread, panels), 1, gates);
-    return;
+  const cv_range all = {0, panels}, sequences = {0, a->sequences};
+  const cv_range own = a->shared ? sequences : cv_share(thread, a->sequences);
+  const cv_range share = a->shared ? cv_share(thread, panels) : all;
+  if (gates == CV_LSTM) cv_lstm_begin(a, own, share);
+  for (int step = 0; step < a->steps; step++) {
+    for (int panel = share.begin; panel < share.end; panel++)
+      cv_recurrent_sequences(a, panel, own, step, gates);
+    if (a->shared) convoy_barrier(thread);
   }
-  const cv_range own = cv_share(thread, a->sequences);
-  for (int s = own.begin; s < own.end; s++) cv_recurrent_run(thread, a, s, all, 0, gates);
 }
 
 CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent *a) CV_SYMBOL(cv_recur);

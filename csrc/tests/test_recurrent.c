@@ -7,9 +7,18 @@
 /* Threads that share a sequence are a team, which tests in Python run. */
 void convoy_barrier(cv_thread thread) { (void)thread; }
 
-static double squash(double v) { return 1 / (1 + exp(-v)); }
+static double activate(cv_activation act, double v) {
+  if (act.kind == CV_SIGMOID) return 1 / (1 + exp(-v));
+  if (act.kind == CV_TANH) return tanh(v);
+  if (act.kind == CV_HARDSIGMOID) return fmax(0, fmin(1, act.a * v + act.b));
+  return fmax(act.a, fmin(act.b, v));
+}
 
 static double bound(double v, double clip) { return clip > 0 ? fmax(-clip, fmin(clip, v)) : v; }
+
+static double gate(const cv_recurrent *a, double v) { return activate(a->gate, bound(v, a->clip)); }
+
+static double inner(const cv_recurrent *a, double v) { return activate(a->inner, bound(v, a->clip)); }
 
 /* r [cells][gates][cells] in panels. */
 static float *pack(const float *r, int cells, int gates) {
@@ -35,19 +44,19 @@ static void step(const cv_recurrent *a, const float *r, const float *x, double *
       for (int k = 0; k < cells; k++) sum[g] += h[k] * r[(k * gates + g) * cells + j];
     const float *e = a->extra;
     const double bias = e ? e[j] : 0;
-    if (a->kind == CV_RNN) next[j] = tanh(bound(x[j] + sum[0], a->clip));
+    if (a->kind == CV_RNN) next[j] = inner(a, x[j] + sum[0]);
     if (a->kind == CV_GRU) {
-      const double z = squash(bound(x[j] + sum[0], a->clip));
-      const double reset = squash(bound(x[cells + j] + sum[1], a->clip));
-      next[j] = tanh(bound(x[2 * cells + j] + reset * (sum[2] + bias), a->clip));
+      const double z = gate(a, x[j] + sum[0]);
+      const double reset = gate(a, x[cells + j] + sum[1]);
+      next[j] = inner(a, x[2 * cells + j] + reset * (sum[2] + bias));
       next[j] += z * (h[j] - next[j]);
     }
     if (a->kind == CV_LSTM) {
       for (int g = 0; g < 4; g++) sum[g] += x[g * cells + j];
-      const double i = squash(bound(sum[0] + (e ? e[j] * c[j] : 0), a->clip));
-      const double f = squash(bound(sum[2] + (e ? e[2 * cells + j] * c[j] : 0), a->clip));
-      c[j] = f * c[j] + i * tanh(bound(sum[3], a->clip));
-      next[j] = squash(bound(sum[1] + (e ? e[cells + j] * c[j] : 0), a->clip)) * tanh(c[j]);
+      const double i = gate(a, sum[0] + (e ? e[j] * c[j] : 0));
+      const double f = gate(a, sum[2] + (e ? e[2 * cells + j] * c[j] : 0));
+      c[j] = f * c[j] + i * inner(a, sum[3]);
+      next[j] = gate(a, sum[1] + (e ? e[cells + j] * c[j] : 0)) * activate(a->outer, c[j]);
     }
   }
   memcpy(h, next, (size_t)cells * sizeof *h);
@@ -91,14 +100,20 @@ int main(void) {
   const int cells[] = {1, 3, CV_LANES, CV_LANES + 1, CV_RECURRENT_CELLS, 2 * CV_RECURRENT_CELLS + 5};
   for (int i = 0; i < 3; i++)
     for (size_t n = 0; n < sizeof cells / sizeof *cells; n++)
-      for (int form = 0; form < 8; form++) {
+      for (int form = 0; form < 16; form++) {
+        const int usual = form < 8;
+        const cv_activation hard = {CV_HARDSIGMOID, 0.2f, 0.5f}, relu = {CV_CLAMP, 0, INFINITY};
+        const cv_activation squash = {CV_SIGMOID, 0, 0}, tangent = {CV_TANH, 0, 0};
         const cv_recurrent a = {.kind = kinds[i],
-                                .sequences = form & 1 ? 3 : 1,
-                                .steps = 1 + form,
+                                .sequences = form & 1 ? 7 : 1,
+                                .steps = 1 + form % 8,
                                 .cells = cells[n],
                                 .back = form & 1,
                                 .shared = form == 4,
-                                .clip = form & 2 ? 0.5f : 0.0f};
+                                .clip = form & 2 ? 0.5f : 0.0f,
+                                .gate = usual ? squash : hard,
+                                .inner = usual ? tangent : relu,
+                                .outer = usual ? tangent : relu};
         run(a, a.shared ? 1 : 2, form & 4, form % 3); /* a thread alone meets nobody */
       }
   return check_done();

@@ -22,6 +22,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    Curve,
     GridSample,
     GroupNorm,
     LayerNorm,
@@ -231,6 +232,17 @@ def gru() -> Graph:
 @case
 def rnn() -> Graph:
     return recurrent("rnn", 70, back=True, clip=0.75)
+
+
+@case
+def lstm_of_other_activations() -> Graph:
+    hard = Curve("hardsigmoid", 0.2, 0.5)
+    return recurrent("lstm", 37, gate=hard, inner=Curve("relu"), outer=Curve("elu", 0.7), clip=0.75)
+
+
+@case
+def rnn_of_relu() -> Graph:
+    return recurrent("rnn", 20, inner=Curve("relu"))
 
 
 @case

@@ -7,7 +7,18 @@ from math import prod
 
 import numpy as np
 
-from convoy.graph.ops import GATES, Attention, MatMul, Product, Recurrent, Reshape, Rotate
+from convoy.graph.ops import (
+    GATES,
+    SIGMOID,
+    TANH,
+    Attention,
+    Curve,
+    MatMul,
+    Product,
+    Recurrent,
+    Reshape,
+    Rotate,
+)
 from convoy.graph.views import View
 from fuzz.draft import Draft
 
@@ -15,6 +26,8 @@ SHARE = 0.3
 """Of the graphs have one."""
 MOST_STEPS = 40
 """Of a recurrent layer."""
+CURVES = ((SIGMOID, TANH), (Curve("hardsigmoid", 0.2, 0.5), Curve("relu")))
+"""The activations of its gates, and of what they let through."""
 
 
 def draw_views(draft: Draft, rng: np.random.Generator) -> None:
@@ -77,7 +90,11 @@ def _draw_recurrent(d: Draft, name: str, cells: int) -> None:
         gates = d.add(MatMul, x, d.add_constant(width, gated, scale=width**-0.5))
         r = d.add_constant(cells, gated, scale=cells**-0.5)
         extra = d.add_constant(3 if kind == "lstm" else 1, cells, scale=0.3)
-        d.add(Recurrent, gates, r, extra, kind=kind, back=back, clip=d.pick((0, 0, 2)) / 2)
+        gate, inner = CURVES[d.pick((0, 0, 1))]
+        d.add(
+            Recurrent, gates, r, extra, kind=kind, back=back, clip=d.pick((0, 0, 2)) / 2, gate=gate,
+            inner=inner,
+        )  # fmt: skip
 
 
 def _order(d: Draft, shape: tuple[int, ...]) -> View:

@@ -27,6 +27,7 @@ from convoy.graph.ops import (
     Softmax,
     Transpose,
     Unary,
+    UnaryKind,
 )
 from convoy.graph.sizes import is_open
 from convoy.graph.views import View
@@ -45,7 +46,7 @@ def check_attributes(node: Node) -> None:
         case Conv2d() | ConvTranspose2d() | Pool2d():
             _check_window(node)
         case Unary():
-            _check_parameters(node)
+            _check_parameters(node, node.kind, node.a, node.b)
         case Reduce(axes=axes):
             legal = bool(axes) and list(axes) == sorted(set(axes)) and axes[0] >= 1
             require(legal, node, "axes sorted, distinct and ≥ 1", axes, "axis 0 is the image axis")
@@ -84,6 +85,8 @@ def check_attributes(node: Node) -> None:
             )
         case Recurrent(clip=clip):
             require(0 <= clip < math.inf, node, "a clip ≥ 0", clip, "leave it at 0")
+            for curve in (node.gate, node.inner, node.outer):
+                _check_parameters(node, curve.kind, curve.a, curve.b)
         case Lrn():
             require(node.size >= 1, node, "a size ≥ 1", node.size, "give the number of channels summed")
 
@@ -131,13 +134,13 @@ def _check_window(node: Conv2d | ConvTranspose2d | Pool2d) -> None:
         require(legal, node, expected, node.output_padding, remedy)
 
 
-def _check_parameters(node: Unary) -> None:
-    used = PARAMETERS.get(node.kind, "")
-    for name, value in (("a", node.a), ("b", node.b)):
+def _check_parameters(node: Node, kind: UnaryKind, a: float, b: float) -> None:
+    used = PARAMETERS.get(kind, "")
+    for name, value in (("a", a), ("b", b)):
         if name not in used:
             require(value == 0, node, f"no parameter {name}", value, "leave it at 0")
         require(
             not math.isnan(value), node, f"a number as {name}", value, "check the constant it came from"
         )
-    if node.kind == "clip":
-        require(node.a <= node.b, node, "a ≤ b", f"[{node.a}, {node.b}]", "exchange the bounds")
+    if kind == "clip":
+        require(a <= b, node, "a ≤ b", f"[{a}, {b}]", "exchange the bounds")

@@ -181,16 +181,28 @@ Strided = Product | Attention | Rotate
 """Ops that read and make tensors through views."""
 
 
+@dataclass(frozen=True)
+class Curve:
+    """A kind of ``Unary`` with its parameters."""
+
+    kind: ActivationKind
+    a: float = 0.0
+    b: float = 0.0
+
+
+SIGMOID, TANH = Curve("sigmoid"), Curve("tanh")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recurrent(Node):
     """x [.., T, G · H], constants r [H, G · H] and extra [·, H], optional states [.., 1, H], over T steps.
 
     x is what the inputs add to the gates, h what a step makes of the state before it, y [.., T, H]:
 
-    - lstm, gates i, o, f, g: c = f · c + i · tanh(g), h = o · tanh(c), with extra [3, H] times c added to
-      i, o and f; y [.., T + 1, H] ends with the last c
-    - gru, gates z, r, g: g = tanh(x + r · (h · R + extra)) with extra [1, H], h = g + z · (h - g)
-    - rnn: h = tanh(x + h · R); extra [1, H] is not read
+    - lstm, gates i, o, f, g: c = f · c + i · inner(g), h = o · outer(c), with extra [3, H] times c added
+      to i, o and f; y [.., T + 1, H] ends with the last c
+    - gru, gates z, r, g: g = inner(x + r · (h · R + extra)) with extra [1, H], h = (1 - z) · g + z · h
+    - rnn: h = inner(x + h · R); extra [1, H] is not read
     """
 
     counts = (3, 4, 5)
@@ -200,6 +212,10 @@ class Recurrent(Node):
     """From the last step to the first."""
     clip: float = 0.0
     """Bounds what goes into a gate to ± this; 0: nothing does."""
+    gate: Curve = SIGMOID
+    """The activation of the gates i, o, f, z and r."""
+    inner: Curve = TANH
+    outer: Curve = TANH
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convoy.graph.messages import require
-from convoy.graph.ops import GATES, Recurrent
+from convoy.graph.ops import GATES, Curve, Recurrent
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -38,8 +38,22 @@ def recurrent_shape(node: Recurrent, inputs: Sequence[Shape]) -> Shape:
     return (*x[:-2], x[-2] + lstm, cells)
 
 
-def run_recurrent(node: Recurrent, x: Array, r: Array, extra: Array, *states: Array) -> Array:
-    """y, step by step."""
+def run_recurrent(
+    node: Recurrent,
+    activate: Callable[[Curve, Array], Array],
+    x: Array,
+    r: Array,
+    extra: Array,
+    *states: Array,
+) -> Array:
+    """y, step by step; ``activate`` computes an activation."""
+
+    def gate(v: Array) -> Array:
+        return activate(node.gate, _clip(node, v))
+
+    def inner(v: Array) -> Array:
+        return activate(node.inner, _clip(node, v))
+
     *sequences, steps, _ = x.shape
     start = np.zeros((*sequences, len(r)), x.dtype)
     h, c = (states[i][..., 0, :] if i < len(states) else start for i in range(2))
@@ -48,23 +62,18 @@ def run_recurrent(node: Recurrent, x: Array, r: Array, extra: Array, *states: Ar
         given, own = (np.split(part, GATES[node.kind], axis=-1) for part in (x[..., t, :], h @ r))
         if node.kind == "lstm":
             i, o, f, g = (a + b for a, b in zip(given, own, strict=True))
-            i, f = (_sigmoid(_clip(node, a + c * extra[k])) for a, k in ((i, 0), (f, 2)))
-            c = f * c + i * np.tanh(_clip(node, g))
-            h = _sigmoid(_clip(node, o + c * extra[1])) * np.tanh(c)
+            i, f = (gate(a + c * extra[k]) for a, k in ((i, 0), (f, 2)))
+            c = f * c + i * inner(g)
+            h = gate(o + c * extra[1]) * activate(node.outer, c)
         elif node.kind == "gru":
-            z, reset = (_sigmoid(_clip(node, given[k] + own[k])) for k in (0, 1))
-            g = np.tanh(_clip(node, given[2] + reset * (own[2] + extra[0])))
-            h = g + z * (h - g)
+            z, reset = (gate(given[k] + own[k]) for k in (0, 1))
+            g = inner(given[2] + reset * (own[2] + extra[0]))
+            h = (1 - z) * g + z * h
         else:
-            h = np.tanh(_clip(node, given[0] + own[0]))
+            h = inner(given[0] + own[0])
         rows[t] = h
     return np.stack([*rows, c] if node.kind == "lstm" else rows, axis=-2)
 
 
 def _clip(node: Recurrent, v: Array) -> Array:
     return np.clip(v, -node.clip, node.clip) if node.clip else v
-
-
-def _sigmoid(v: Array) -> Array:
-    made: Array = 1 / (1 + np.exp(-v))
-    return made

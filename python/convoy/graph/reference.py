@@ -25,6 +25,7 @@ from convoy.graph.ops import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    Curve,
     Dequantize,
     GridSample,
     GroupNorm,
@@ -120,7 +121,7 @@ def compute(node: Node, inputs: Sequence[Values], shape: tuple[int, ...]) -> Val
             case Attention():
                 y = _write(_attention(node, *inputs), node.y, shape)
             case Recurrent():
-                y = run_recurrent(node, x, *inputs[1:])
+                y = run_recurrent(node, _activate, x, *inputs[1:])
             case Pool2d():
                 y = _pool2d(node, x, shape)
             case Reduce(kind=kind, axes=axes, keepdims=keepdims):
@@ -437,6 +438,11 @@ _UNARY: dict[str, Callable[[Values, float, float], Values]] = {
     "atan": lambda x, a, b: np.arctan(x),
 }
 """round is to nearest, ties to even."""
+
+
+def _activate(curve: Curve, x: Values) -> Values:
+    return _UNARY[curve.kind](x, curve.a, curve.b)
+
 
 _BINARY: dict[str, Callable[[Values, Values], Values]] = {
     "add": np.add,

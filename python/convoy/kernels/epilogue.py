@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from convoy.graph.ops import Unary
+from convoy.graph.ops import Curve, Unary
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Operand
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import IDENTITY, Activation, Epilogue
 
 
-def make_activation(node: Unary | None) -> Activation:
-    """The epilogue form of a unary node; relu is a clamp without upper bound."""
+def make_activation(node: Unary | Curve | None) -> Activation:
+    """The epilogue form of a unary node or a curve; relu is a clamp without upper bound."""
     if node is None:
         return IDENTITY
     if node.kind == "relu":

@@ -8,10 +8,11 @@ from math import prod
 
 import numpy as np
 
-from convoy.codegen.writer import Writer, fields, number
+from convoy.codegen.writer import Writer, activation, fields, number
 from convoy.graph.dtypes import BYTES
 from convoy.graph.ops import GATES, Recurrent, RecurrentKind
 from convoy.graph.sizes import hint
+from convoy.kernels.epilogue import make_activation
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
@@ -19,7 +20,7 @@ from convoy.plan import recipes
 from convoy.plan.buffers import Array
 from convoy.plan.fuse import Fusion
 from convoy.plan.recipes import Constants, Recipe
-from convoy.plan.step import Step
+from convoy.plan.step import Activation, Step
 from convoy.target import Target
 
 VECTORS = 2
@@ -61,12 +62,15 @@ class Recur(Step):
     back: bool
     shared: bool
     clip: float
+    gate: Activation
+    inner: Activation
+    outer: Activation
 
     def least_cycles(self, target: Target) -> float:
         vectors = -(-self.cells // target.lanes) * GATES[self.layer]
         reading = vectors * target.lanes * 4 * self.cells / target.stream_rate
-        each = max(self.cells * vectors / target.fma_units, reading)
-        return self.sequences * self.steps * (each + target.barrier * self.shared)
+        each = max(self.sequences * self.cells * vectors / target.fma_units, reading)
+        return self.steps * (each + target.barrier * self.shared)
 
 
 def plan_recurrent(fusion: Fusion, values: Values) -> Iterator[Step]:
@@ -85,14 +89,23 @@ def plan_recurrent(fusion: Fusion, values: Values) -> Iterator[Step]:
         r=values.weight(PackRecurrent(r, gates, width), panels * cells * gates * width),
         extra=values.array(extra) if read else None, y=values.define_array(fusion.output),
         sequences=sequences, steps=steps, cells=cells, back=node.back, clip=node.clip,
-        shared=hint(sequences) < values.threads and _meeting_pays(cells * gates * cells, values),
+        gate=make_activation(node.gate), inner=make_activation(node.inner),
+        outer=make_activation(node.outer),
+        shared=_share_steps(hint(sequences), cells * gates * cells * BYTES["float32"], values),
     )  # fmt: skip
 
 
-def _meeting_pays(weights: int, values: Values) -> bool:
-    """Whether threads that read a part of the weights each save more of a step than they meet for."""
-    reading = weights * BYTES["float32"] / values.target.stream_rate
-    return reading * (1 - 1 / values.threads) > values.target.barrier
+def _share_steps(sequences: int, weights: int, values: Values) -> bool:
+    """Whether threads that read a part of the weights each save more of a step than they meet for.
+
+    Where each has a sequence of its own, that is nothing as long as all ``weights``, in bytes, are at hand
+    in its core's cache.  Of two megabytes, with four to eight sequences a thread, sharing gained from one
+    megabyte on.
+    """
+    target, threads = values.target, values.threads
+    if sequences >= threads and weights <= target.l2_bytes // 4:
+        return False
+    return weights / target.stream_rate * (1 - 1 / threads) > target.barrier
 
 
 def emit_recurrent(step: Recur, w: Writer) -> str:
@@ -102,7 +115,8 @@ def emit_recurrent(step: Recur, w: Writer) -> str:
     pointers = {name: "NULL" if array is None else w.pointer(array) for name, array in given.items()}
     literal = fields(
         kind=f"CV_{step.layer.upper()}", sequences=step.sequences, steps=step.steps, cells=step.cells,
-        back=int(step.back), shared=int(step.shared), clip=number(step.clip), **pointers,
+        back=int(step.back), shared=int(step.shared), clip=number(step.clip),
+        gate=activation(step.gate), inner=activation(step.inner), outer=activation(step.outer), **pointers,
     )  # fmt: skip
     return f"  const cv_recurrent a = {literal};\n  cv_recur(t, &a);\n"
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from convoy.graph.ops import Recurrent
+from typing import Any, cast
+
+from convoy.graph.ops import Curve, Recurrent
 from convoy.ops.operands import Operands
 from convoy.ops.reader import Call
 from convoy.ops.row import OpRow
+
+
+def read_curves(attrs: Any) -> tuple[Curve, ...]:
+    """The activations ``gate``, ``inner`` and ``outer`` of a call."""
+    return tuple(Curve(cast(Any, str(kind)), float(a), float(b)) for kind, a, b in attrs["curves"])
 
 
 def _lower_recurrent(at: Operands, call: Call) -> str:
@@ -23,7 +30,7 @@ def _lower_recurrent(at: Operands, call: Call) -> str:
     names = (data, weights, at.build.constant(at.array(extra)), *given)
     return at.build.node(
         Recurrent, names, at.shape(call), kind=str(attrs["kind"]), back=bool(attrs["back"]),
-        clip=float(attrs["clip"]),
+        clip=float(attrs["clip"]), **dict(zip(("gate", "inner", "outer"), read_curves(attrs), strict=True)),
     )  # fmt: skip
 
 

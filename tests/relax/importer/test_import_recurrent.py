@@ -13,7 +13,9 @@ from tvm import relax
 
 import convoy
 from convoy.errors import ModelError
+from convoy.graph.ops import SIGMOID, TANH
 from convoy.relax.importer import load, recurrent_loops
+from convoy.relax.importer.recurrent_loops import Form
 from convoy.report.decision import Report
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -110,11 +112,48 @@ def test_a_loop_gives_what_onnx_runtime_gives(
     agree(model, images, run_tvm, run_onnx, rng)
 
 
+ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "as Keras wrote an LSTM": ("LSTM", {"activations": ["HardSigmoid", "Tanh", "Tanh"]}),
+    "relu in an LSTM": ("LSTM", {"activations": ["Sigmoid", "Relu", "Relu"]}),
+    "slopes": ("RNN", {"activations": ["LeakyRelu"], "activation_alpha": [0.3]}),
+    "relu": ("RNN", {"activations": ["Relu"]}),
+    "elu, reset last": (
+        "GRU",
+        {"activations": ["Sigmoid", "Elu"], "activation_alpha": [0.7], "linear_before_reset": 1},
+    ),
+    "reset first": ("GRU", {"activations": ["HardSigmoid", "LeakyRelu"], "activation_alpha": [0.3, 0.1]}),
+    "each way its own": (
+        "LSTM",
+        {
+            "direction": "bidirectional",
+            "activations": ["HardSigmoid", "Tanh", "Elu", "Sigmoid", "Relu", "Tanh"],
+            "activation_alpha": [0.3, 0.8],
+            "activation_beta": [0.4],
+            "clip": 0.9,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_a_loop_of_other_activations(name: str, run_tvm, run_onnx, rng, count_ops) -> None:
+    op, attributes = ACTIVATIONS[name]
+    model = make(op, given=("b", "h0"), **attributes)
+    assert {"call_tir", "convoy.recurrent"} & count_ops(load(model)).keys()
+    agree(model, 3, run_tvm, run_onnx, rng)
+    exe = convoy.compile(load(model))
+    arrays = feed(model, 3, rng)
+    got = relax.VirtualMachine(exe, tvm.cpu())["main"](*map(tvm.runtime.tensor, arrays))
+    for ours, wanted in zip(got, run_onnx(model, *arrays), strict=True):
+        np.testing.assert_allclose(ours.numpy(), wanted, rtol=1e-4, atol=2e-6)
+
+
 @pytest.mark.parametrize("loop", ["lstm_loop", "gru_loop", "gru_reset_first_loop", "rnn_loop"])
 def test_a_bound_makes_a_loop_little_longer(loop: str) -> None:
     """An activation names its argument many times, a bound four times: TVM took 20 s for a clipped LSTM."""
     plain, clipped = (
-        len(getattr(recurrent_loops, loop)(7, 16, False, True, bound).script()) for bound in (0.0, 0.6)
+        len(getattr(recurrent_loops, loop)(Form(7, 16, False, True, bound, (SIGMOID, TANH, TANH))).script())
+        for bound in (0.0, 0.6)
     )
     assert plain < clipped < 1.2 * plain
 
@@ -158,13 +197,13 @@ WRITTEN_OUT: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     "lengths and activations": (
         "GRU",
         ("b", "lengths", "h0"),
-        {"direction": "bidirectional", "activations": ["HardSigmoid", "Tanh"] * 2},
+        {"direction": "bidirectional", "activations": ["HardSigmoid", "Softplus"] * 2},
     ),
     "activations": ("LSTM", ("b",), {"activations": ["HardSigmoid", "Softsign", "Relu"]}),
     "slopes": (
         "RNN",
         ("b",),
-        {"activations": ["LeakyRelu"], "activation_alpha": [0.3]},
+        {"activations": ["ThresholdedRelu"], "activation_alpha": [0.3]},
     ),
 }
 
@@ -249,7 +288,7 @@ def test_weights_that_are_fed_are_written_out(run_tvm, run_onnx, rng) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"activations": ["Gelu", "Relu"]}, "GRU with the activations gelu, relu"),
+        ({"activations": ["Gelu", "Relu"]}, "GRU with the activations Gelu, Relu"),
     ],
 )
 def test_what_can_be_neither_is_refused_with_a_reason(changes: dict[str, Any], reason: str) -> None:

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
+from convoy.graph.ops import SIGMOID, TANH, ActivationKind, Curve
 from convoy.relax.checks import check_filled
 from convoy.relax.dataflow import is_constant, op_name
 from convoy.relax.importer.agree import cast
-from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS
+from convoy.relax.importer.bodies.recurrent import DEFAULTS, DIRECTIONS, read_activations
 from convoy.relax.importer.idioms.definitions import constant, static_shape
 from convoy.relax.importer.lengths import (
     are_whole,
@@ -32,6 +33,7 @@ from convoy.relax.importer.lengths import (
 )
 from convoy.relax.importer.recurrent_loops import (
     PANEL,
+    Form,
     gru_reset_first_loop,
     largest_divisor,
     number_of_steps,
@@ -40,6 +42,15 @@ from convoy.relax.importer.recurrent_op import recurrent
 
 _LENGTHS = 4
 """Which input has the lengths of the sequences."""
+_CURVES: dict[str, ActivationKind] = {
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "relu": "relu",
+    "leakyrelu": "leaky_relu",
+    "elu": "elu",
+    "hardsigmoid": "hardsigmoid",
+}
+"""The activations a loop may have."""
 
 
 def _convert(op: str) -> Callable[[relax.BlockBuilder, list[Any], dict[str, Any]], Any]:
@@ -53,8 +64,11 @@ def _convert(op: str) -> Callable[[relax.BlockBuilder, list[Any], dict[str, Any]
         if not batch_first:
             x = bb.emit(relax.op.permute_dims(x, [1, 0, 2]))
         lengths = _read_lengths(bb, inputs[4], x)
+        curves = _read_curves(op, len(directions), attrs)
+        assert curves is not None
         made = [
-            _Direction(bb, op, inputs, attrs, d, back, lengths).run(x) for d, back in enumerate(directions)
+            _Direction(bb, op, inputs, attrs, d, back, lengths, curves[d]).run(x)
+            for d, back in enumerate(directions)
         ]
         outputs = []
         for i, parts in enumerate(zip(*made, strict=True)):
@@ -80,13 +94,23 @@ def _refuse(op: str, inputs: list[Any], attrs: dict[str, Any]) -> str:
         return "of shapes that are open"
     if any(isinstance(d, tirx.IntImm) and not int(d) for d in inputs[0].ty.shape.values[:2]):
         return "of no steps, or of no sequences"
-    named = [a.decode().lower() for a in attrs.get("activations", ())]
     count = len(DIRECTIONS.get(attrs.get("direction", b"forward").decode(), ()))
-    if not count or (named and named != DEFAULTS[op] * count):
-        return f"with the activations {', '.join(named)}"
+    if not count or _read_curves(op, count, attrs) is None:
+        return f"with the activations {', '.join(a.decode() for a in attrs.get('activations', ()))}"
     if attrs.get("clip", 0.0) and inputs[_LENGTHS] is not None and _gives_cells(op, attrs):
         return "with sequence_lens and clip"
     return "with input_forget" if attrs.get("input_forget", 0) else ""
+
+
+def _read_curves(op: str, directions: int, attrs: dict[str, Any]) -> list[tuple[Curve, ...]] | None:
+    """The activations ``gate``, ``inner`` and ``outer`` of each direction; None if a loop has not all."""
+    given = (attrs.get(f"activation{name}") for name in ("s", "_alpha", "_beta"))
+    found = read_activations(op, directions, *given)
+    if found is None or any(a.kind not in _CURVES for part in found for a in part):
+        return None
+    curves = [[Curve(_CURVES[a.kind], a.alpha or 0.0, a.beta or 0.0) for a in part] for part in found]
+    usual = (SIGMOID, TANH, TANH)
+    return [(usual[0], *part, usual[2]) if op == "RNN" else (*part, *usual[len(part) :]) for part in curves]
 
 
 def _gives_cells(op: str, attrs: dict[str, Any]) -> bool:
@@ -122,9 +146,10 @@ class _Direction:
         at: int,
         back: bool,
         lengths: Any,
+        curves: tuple[Curve, ...],
     ) -> None:
         self.bb, self.op, self.inputs, self.attrs, self.at, self.back = bb, op, inputs, attrs, at, back
-        self.lengths = lengths
+        self.lengths, self.curves = lengths, curves
         self.w, self.r = (inputs[i].value.numpy()[at] for i in (1, 2))
         self.hidden = self.r.shape[1]
         gates = self.w.shape[0]
@@ -164,6 +189,7 @@ class _Direction:
                 states,
                 back=back,
                 clip=clip,
+                curves=self.curves,
             )
         )
         steps = x.ty.shape.values[1]
@@ -199,7 +225,8 @@ class _Direction:
         images, steps = gx.ty.shape.values[:2]
         zeros = relax.op.zeros([1, hidden], "float32")
         state = given[0] if fed else bb.emit(zeros)
-        function = loop(number_of_steps(steps), hidden, back, fed, float(self.attrs.get("clip", 0.0)))
+        clip = float(self.attrs.get("clip", 0.0))
+        function = loop(Form(number_of_steps(steps), hidden, back, fed, clip, self.curves))
         name = bb.add_func(function, f"{self.op.lower()}_loop")
         types = [relax.TensorType([images, steps, hidden], "float32")]
         types += [relax.TensorType([images, hidden], "float32")]

@@ -15,10 +15,13 @@ or [1, H] of zeros where the model gives none.  A number of steps that is open i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
+
+from convoy.graph.ops import Curve
 
 LANES = 16
 """Floats of a vector; on machines of narrower ones LLVM splits it."""
@@ -54,6 +57,10 @@ def _bounded(x: Any, bound: float) -> Any:
     return T.Select(low > T.float32(bound), T.float32(bound), low)
 
 
+def _at_least(x: Any, least: float) -> Any:
+    return T.Select(x < T.float32(least), T.float32(least), x)
+
+
 def _sigmoid(x: Any) -> Any:
     return T.float32(1) / (T.float32(1) + _exp(_bounded(T.float32(0) - x, 80.0)))
 
@@ -68,12 +75,38 @@ def _tanh(x: Any) -> Any:
     return T.Select(T.fabs(x) < T.float32(0.1), x + x * square * series, large)
 
 
-def _read_form(steps: int, back: bool, fed: bool, clip: float) -> tuple[Callable[..., Any], ...]:
-    """Where step t and the first state of image n are, and what goes into a gate."""
-    at = (lambda t: steps - 1 - t) if back else (lambda t: t)
-    row = (lambda n: n) if fed else (lambda n: 0)
-    cut = (lambda x: _bounded(x, clip)) if clip else (lambda x: x)
-    return at, row, cut
+def _activation(curve: Curve) -> Callable[[Any], Any]:
+    """What the kinds of ``recurrent.CURVES`` are in TVM."""
+    a, b = T.float32(curve.a), T.float32(curve.b)
+    return {
+        "sigmoid": _sigmoid,
+        "tanh": _tanh,
+        "relu": lambda x: _at_least(x, 0.0),
+        "leaky_relu": lambda x: T.Select(x < T.float32(0), a * x, x),
+        "elu": lambda x: T.Select(x < T.float32(0), a * (_exp(_bounded(x, 80.0)) - T.float32(1)), x),
+        "hardsigmoid": lambda x: _at_least(-_at_least(-(a * x + b), -1.0), 0.0),
+    }[curve.kind]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a loop is made for."""
+
+    steps: int | tirx.Var
+    hidden: int
+    back: bool
+    fed: bool
+    """From states of its own for each image."""
+    clip: float
+    curves: tuple[Curve, ...]
+    """``gate``, ``inner`` and ``outer`` of ``graph.ops.Recurrent``."""
+
+    def read(self) -> tuple[Callable[..., Any], ...]:
+        """Where step t and the first state of image n are, what goes into a gate, and the activations."""
+        at = (lambda t: self.steps - 1 - t) if self.back else (lambda t: t)
+        row = (lambda n: n) if self.fed else (lambda n: 0)
+        cut = (lambda x: _bounded(x, self.clip)) if self.clip else (lambda x: x)
+        return at, row, cut, *map(_activation, self.curves)
 
 
 @T.inline
@@ -88,9 +121,9 @@ def _start(state, given, image, row, hidden, cells):
 def _blend(h, g, image, hidden, first, cells):
     """h = (1 - z) · g + z · h, of the gates z, r, g."""
     for v in T.vectorized(cells):
-        h[image, first + v] = g[2 * hidden + first + v] + g[first + v] * (
-            h[image, first + v] - g[2 * hidden + first + v]
-        )
+        h[image, first + v] = (T.float32(1) - g[first + v]) * g[2 * hidden + first + v] + g[first + v] * h[
+            image, first + v
+        ]
 
 
 @T.inline
@@ -119,7 +152,7 @@ def _gate(g, gx, image, step, first, cells, cut, function):
 
 
 @T.inline
-def _peeping_gate(g, gx, peep, c, gate, image, step, first, hidden, cells, cut):
+def _peeping_gate(g, gx, peep, c, gate, image, step, first, hidden, cells, cut, function):
     """A gate of an LSTM, i, o or f, which sees the cell."""
     for v in T.vectorized(cells):
         g[gate * hidden + first + v] = cut(
@@ -127,7 +160,7 @@ def _peeping_gate(g, gx, peep, c, gate, image, step, first, hidden, cells, cut):
             + gx[image, step, gate * hidden + first + v]
             + peep[gate, first + v] * c[image, first + v]
         )
-    _activate(g, gate * hidden + first, cells, _sigmoid)
+    _activate(g, gate * hidden + first, cells, function)
 
 
 @T.inline
@@ -146,12 +179,13 @@ def _multiply(g, sums, state, r, image, panels, depth, vectors, lanes, first):
                 g[first + (p * vectors + q) * lanes + v] = sums[q * lanes + v]
 
 
-def lstm_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: float) -> tirx.PrimFunc:
-    """i, o, f, c: the gates; c = f · c + i · g, h = o · tanh(c).  With weights p [3, H] of peepholes."""
+def lstm_loop(form: Form) -> tirx.PrimFunc:
+    """i, o, f, c: the gates; c = f · c + i · g, h = o · outer(c).  With weights p [3, H] of peepholes."""
+    steps, hidden = form.steps, form.hidden
     width = largest_divisor(4 * hidden, PANEL)
     lanes, cells = min(LANES, width), largest_divisor(hidden, LANES)
     panels, vectors = 4 * hidden // width, width // lanes
-    at, row, cut = _read_form(steps, back, fed, clip)
+    at, row, cut, gate, inner, outer = form.read()
 
     @T.prim_func(private=True, s_tir=True)
     def loop(
@@ -181,28 +215,29 @@ def lstm_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: f
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, lanes, 0)
                 for q in range(hidden // cells):
-                    _peeping_gate(g, gx, peep, c, 0, n, at(t), q * cells, hidden, cells, cut)
-                    _peeping_gate(g, gx, peep, c, 2, n, at(t), q * cells, hidden, cells, cut)
-                    _gate(g, gx, n, at(t), 3 * hidden + q * cells, cells, cut, _tanh)
+                    _peeping_gate(g, gx, peep, c, 0, n, at(t), q * cells, hidden, cells, cut, gate)
+                    _peeping_gate(g, gx, peep, c, 2, n, at(t), q * cells, hidden, cells, cut, gate)
+                    _gate(g, gx, n, at(t), 3 * hidden + q * cells, cells, cut, inner)
                     for v in T.vectorized(cells):
                         c[n, q * cells + v] = (
                             g[2 * hidden + q * cells + v] * c[n, q * cells + v]
                             + g[q * cells + v] * g[3 * hidden + q * cells + v]
                         )
-                    _peeping_gate(g, gx, peep, c, 1, n, at(t), q * cells, hidden, cells, cut)
+                    _peeping_gate(g, gx, peep, c, 1, n, at(t), q * cells, hidden, cells, cut, gate)
                     for v in T.vectorized(cells):
-                        h[n, q * cells + v] = g[hidden + q * cells + v] * _tanh(c[n, q * cells + v])
+                        h[n, q * cells + v] = g[hidden + q * cells + v] * outer(c[n, q * cells + v])
                     _put(y, h, n, at(t), q * cells, cells)
 
     return loop
 
 
-def gru_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: float) -> tirx.PrimFunc:
-    """z, r, g: the gates; g = tanh(gx + r · (h · R + b)), h = (1 - z) · g + z · h."""
+def gru_loop(form: Form) -> tirx.PrimFunc:
+    """z, r, g: the gates; g = inner(gx + r · (h · R + b)), h = (1 - z) · g + z · h."""
+    steps, hidden = form.steps, form.hidden
     width = largest_divisor(3 * hidden, PANEL)
     lanes, cells = min(LANES, width), largest_divisor(hidden, LANES)
     panels, vectors = 3 * hidden // width, width // lanes
-    at, row, cut = _read_form(steps, back, fed, clip)
+    at, row, cut, gate, inner, _ = form.read()
 
     @T.prim_func(private=True, s_tir=True)
     def loop(
@@ -227,39 +262,38 @@ def gru_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: fl
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, lanes, 0)
                 for q in range(hidden // cells):
-                    _gate(g, gx, n, at(t), q * cells, cells, cut, _sigmoid)
-                    _gate(g, gx, n, at(t), hidden + q * cells, cells, cut, _sigmoid)
+                    _gate(g, gx, n, at(t), q * cells, cells, cut, gate)
+                    _gate(g, gx, n, at(t), hidden + q * cells, cells, cut, gate)
                     for v in T.vectorized(cells):
                         g[2 * hidden + q * cells + v] = cut(
                             gx[n, at(t), 2 * hidden + q * cells + v]
                             + g[hidden + q * cells + v]
                             * (g[2 * hidden + q * cells + v] + bias[q * cells + v])
                         )
-                    _activate(g, 2 * hidden + q * cells, cells, _tanh)
+                    _activate(g, 2 * hidden + q * cells, cells, inner)
                     _blend(h, g, n, hidden, q * cells, cells)
                     _put(y, h, n, at(t), q * cells, cells)
 
     return loop
 
 
-def gru_reset_first_loop(
-    steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: float
-) -> tirx.PrimFunc:
-    """z, r, g: the gates; g = tanh(gx + (r · h) · R), h = (1 - z) · g + z · h.
+def gru_reset_first_loop(form: Form) -> tirx.PrimFunc:
+    """z, r, g: the gates; g = inner(gx + (r · h) · R), h = (1 - z) · g + z · h.
 
     The weights are those of z and r, then those of g.
     """
-    width, inner = largest_divisor(2 * hidden, PANEL), largest_divisor(hidden, PANEL)
+    steps, hidden = form.steps, form.hidden
+    width, inner_width = largest_divisor(2 * hidden, PANEL), largest_divisor(hidden, PANEL)
     lanes, cells = min(LANES, width), largest_divisor(hidden, LANES)
     panels, vectors = 2 * hidden // width, width // lanes
-    inner_panels, inner_vectors = hidden // inner, inner // cells
-    at, row, cut = _read_form(steps, back, fed, clip)
+    inner_panels, inner_vectors = hidden // inner_width, inner_width // cells
+    at, row, cut, gate, inner, _ = form.read()
 
     @T.prim_func(private=True, s_tir=True)
     def loop(
         gx_: T.handle,
         r: T.Buffer((panels, hidden, width), "float32"),
-        r_inner: T.Buffer((inner_panels, hidden, inner), "float32"),
+        r_inner: T.Buffer((inner_panels, hidden, inner_width), "float32"),
         h0_: T.handle,
         y_: T.handle,
         h_: T.handle,
@@ -274,30 +308,31 @@ def gru_reset_first_loop(
         for n in T.parallel(N):
             g = T.alloc_buffer((3 * hidden,), "float32")
             kept = T.alloc_buffer((1, hidden), "float32")
-            more = T.alloc_buffer((inner,), "float32", scope="local")
+            more = T.alloc_buffer((inner_width,), "float32", scope="local")
             sums = T.alloc_buffer((width,), "float32", scope="local")
             _start(h, h0, n, row(n), hidden, cells)
             for t in range(steps):
                 _multiply(g, sums, h, r, n, panels, hidden, vectors, lanes, 0)
                 for q in range(hidden // cells):
-                    _gate(g, gx, n, at(t), q * cells, cells, cut, _sigmoid)
-                    _gate(g, gx, n, at(t), hidden + q * cells, cells, cut, _sigmoid)
+                    _gate(g, gx, n, at(t), q * cells, cells, cut, gate)
+                    _gate(g, gx, n, at(t), hidden + q * cells, cells, cut, gate)
                     for v in T.vectorized(cells):
                         kept[0, q * cells + v] = h[n, q * cells + v] * g[hidden + q * cells + v]
                 _multiply(g, more, kept, r_inner, 0, inner_panels, hidden, inner_vectors, cells, 2 * hidden)
                 for q in range(hidden // cells):
-                    _gate(g, gx, n, at(t), 2 * hidden + q * cells, cells, cut, _tanh)
+                    _gate(g, gx, n, at(t), 2 * hidden + q * cells, cells, cut, inner)
                     _blend(h, g, n, hidden, q * cells, cells)
                     _put(y, h, n, at(t), q * cells, cells)
 
     return loop
 
 
-def rnn_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: float) -> tirx.PrimFunc:
-    """h = tanh(gx + h · R)."""
+def rnn_loop(form: Form) -> tirx.PrimFunc:
+    """h = inner(gx + h · R)."""
+    steps, hidden = form.steps, form.hidden
     width, cells = largest_divisor(hidden, PANEL), largest_divisor(hidden, LANES)
     panels, vectors = hidden // width, width // cells
-    at, row, cut = _read_form(steps, back, fed, clip)
+    at, row, cut, _, inner, _ = form.read()
 
     @T.prim_func(private=True, s_tir=True)
     def loop(
@@ -324,7 +359,7 @@ def rnn_loop(steps: int | tirx.Var, hidden: int, back: bool, fed: bool, clip: fl
                     for v in T.vectorized(cells):
                         g[q * cells + v] = cut(g[q * cells + v] + gx[n, at(t), q * cells + v])
                     for v in T.vectorized(cells):
-                        h[n, q * cells + v] = _tanh(g[q * cells + v])
+                        h[n, q * cells + v] = inner(g[q * cells + v])
                     _put(y, h, n, at(t), q * cells, cells)
 
     return loop

@@ -1,8 +1,9 @@
 """A recurrent layer in one direction as an op: Convoy has a kernel for it, TVM a function it becomes.
 
-``relax.convoy.recurrent(x, r, extra, *states)`` has the attributes ``kind``, ``back`` and ``clip`` of
-``graph.ops.Recurrent``, and its operands, but that r is packed as the loops of ``recurrent_loops.py`` read
-it.  TVM's ``LegalizeOps`` makes such a loop of it, so that a module with one runs without Convoy's kernels.
+``relax.convoy.recurrent(x, r, extra, *states)`` has the attributes of ``graph.ops.Recurrent``, its
+activations as one list of (kind, a, b), and its operands, but that r is packed as the loops of
+``recurrent_loops.py`` read it.  TVM's ``LegalizeOps`` makes such a loop of it, so that a module with one
+runs without Convoy's kernels.
 """
 
 from __future__ import annotations
@@ -13,14 +14,27 @@ import tvm
 from tvm import relax
 from tvm.ir import _ffi_api, register_op_attr
 
-from convoy.relax.importer.recurrent_loops import gru_loop, lstm_loop, number_of_steps, rnn_loop
+from convoy.graph.ops import Curve
+from convoy.ops.recurrent import read_curves
+from convoy.relax.importer.recurrent_loops import Form, gru_loop, lstm_loop, number_of_steps, rnn_loop
 
 NAME = "relax.convoy.recurrent"
 
 
-def recurrent(kind: str, x: Any, r: Any, extra: Any, states: list[Any], *, back: bool, clip: float) -> Any:
+def recurrent(
+    kind: str,
+    x: Any,
+    r: Any,
+    extra: Any,
+    states: list[Any],
+    *,
+    back: bool,
+    clip: float,
+    curves: tuple[Curve, ...],
+) -> Any:
     """A call of the op."""
-    attrs = tvm.ir.make_node("ir.DictAttrs", kind=kind, back=back, clip=clip)
+    numbers = [[curve.kind, curve.a, curve.b] for curve in curves]
+    attrs = tvm.ir.make_node("ir.DictAttrs", kind=kind, back=back, clip=clip, curves=numbers)
     return relax.Call(tvm.ir.Op.get(NAME), [x, r, extra, *states], attrs)
 
 
@@ -41,7 +55,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> Any:
         zeros = relax.op.zeros([1, hidden], "float32")
         states = [bb.emit(zeros)] * (2 if kind == "lstm" else 1)
     make = {"lstm": lstm_loop, "gru": gru_loop, "rnn": rnn_loop}[kind]
-    name = bb.add_func(make(number_of_steps(steps), hidden, back, fed, clip), f"{kind}_loop")
+    form = Form(number_of_steps(steps), hidden, back, fed, clip, read_curves(call.attrs))
+    name = bb.add_func(make(form), f"{kind}_loop")
     if kind == "gru":
         extra = bb.emit(relax.op.reshape(extra, [hidden]))
     types = [relax.TensorType([images, steps, hidden], "float32")]

@@ -9,8 +9,9 @@ before it, and the gates.  Images are in front throughout, as Convoy's regions h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from convoy.relax.importer.bodies.call import Call
 
@@ -50,8 +51,9 @@ _OPS = {
 }
 
 
-@dataclass
-class _Activation:
+class Activation(NamedTuple):
+    """An activation of ONNX's; None where it has no such parameter."""
+
     kind: str
     alpha: float | None
     beta: float | None
@@ -63,9 +65,11 @@ def write_recurrent(call: Call) -> str | None:
     x, weights = call.shape_with_open(0), call.shape(1)
     if x is None or len(x) != 3 or weights is None or len(weights) != 3:
         return None
-    steps, hidden = x[1 if layout else 0], weights[1] // _GATES[call.node.op_type]
+    op = call.node.op_type
+    steps, hidden = x[1 if layout else 0], weights[1] // _GATES[op]
     directions = DIRECTIONS.get(call.attribute("direction", "forward"), [False])
-    activations = _activations(call, len(directions))
+    given = (call.attribute(f"activation{name}", None) for name in ("s", "_alpha", "_beta"))
+    activations = read_activations(op, len(directions), *given)
     if (steps is not None and steps < 1) or activations is None or weights[0] != len(directions):
         return None
     if steps is not None and steps * len(directions) * NODES_A_STEP > MOST_NODES:
@@ -73,24 +77,24 @@ def write_recurrent(call: Call) -> str | None:
     return _Body(call, steps, hidden, directions, activations, bool(layout)).write()
 
 
-def _activations(call: Call, directions: int) -> list[list[_Activation]] | None:
-    defaults = DEFAULTS[call.node.op_type]
-    given = call.attribute("activations", None) or defaults * directions
-    names = [(n.decode() if isinstance(n, bytes) else n).lower() for n in given]
+def read_activations(
+    op: str,
+    directions: int,
+    given: Sequence[str | bytes] | None,
+    alpha: Iterable[float] | None,
+    beta: Iterable[float] | None,
+) -> list[list[Activation]] | None:
+    """The activations of each direction, of a node's attributes; None for one that ONNX does not name."""
+    defaults = DEFAULTS[op]
+    names = [(n.decode() if isinstance(n, bytes) else n).lower() for n in given or defaults * directions]
     if len(names) != len(defaults) * directions or any(n not in _PARAMETERS for n in names):
         return None
-    alphas = iter(call.attribute("activation_alpha", None) or ())
-    betas = iter(call.attribute("activation_beta", None) or ())
+    alphas, betas = iter(alpha or ()), iter(beta or ())
     found = []
     for name in names:
-        alpha, beta = _PARAMETERS[name]
-        found.append(
-            _Activation(
-                name,
-                None if alpha is None else next(alphas, alpha),
-                None if beta is None else next(betas, beta),
-            )
-        )
+        a, b = _PARAMETERS[name]
+        numbers = None if a is None else next(alphas, a), None if b is None else next(betas, b)
+        found.append(Activation(name, *numbers))
     each = len(defaults)
     return [found[i * each : (i + 1) * each] for i in range(directions)]
 
@@ -102,7 +106,7 @@ class _Body:
     """None: they are a Scan's, which counts them."""
     hidden: int
     directions: list[bool]
-    activations: list[list[_Activation]]
+    activations: list[list[Activation]]
     batch_first: bool
     lines: list[str] = field(default_factory=list)
     made: int = 0
@@ -261,7 +265,7 @@ class _Body:
         )
         return states, self.new(f"Where ({inside}, {after[0]}, {none})")
 
-    def activation(self, of: _Activation) -> _Apply:
+    def activation(self, of: Activation) -> _Apply:
         return _Apply(self, of)
 
     def clipped(self, x: str) -> str:
@@ -338,7 +342,7 @@ class _Apply:
     """An activation, to be called with the name of a tensor."""
 
     body: _Body
-    of: _Activation
+    of: Activation
 
     def __call__(self, x: str) -> str:
         new, alpha, beta = self.body.new, self.of.alpha, self.of.beta
