@@ -76,6 +76,8 @@ UNSEEN = "expected an op in dataflow, got one in a match, a reference or a funct
 IN_BRANCH = "expected an op of the function itself, got one in a branch; make the branch a function"
 BOUND = "expected dataflow, got lets, or values that a function written inside uses; pass them to it"
 OTHER_ITEMS = "expected only its first item to be used, got others"
+OTHER_READING = "expected axis 0 read as in this cut, got an op of another one"
+"""While several are made: not what becomes of the op."""
 
 
 def images_along_axis_zero(shapes: Sequence[Sequence[object]]) -> str:

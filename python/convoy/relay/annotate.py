@@ -31,7 +31,8 @@ from convoy.relay.dataflow import (
 from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.lets import misplaced
 from convoy.relay.no_touch import is_open
-from convoy.relay.patterns import TAKEN, Origins, count_images, find_origins, refusal
+from convoy.relay.patterns import TAKEN, Origins, find_origins, refusal
+from convoy.relay.readings import count_images
 
 Reasons = dict[int, str | None]
 """By the number of each call: why it is left, None if it is taken."""
@@ -110,7 +111,7 @@ def node_names(call: relay.Call) -> set[str]:
 
 def find_reasons(flow: Dataflow, params: Sequence[relay.Var], options: Options, refuse: Refuse) -> Reasons:
     """Why each op of a function of these parameters is left; its calls are numbered and have types."""
-    images = count_images(flow.calls)
+    numbers = count_images(flow.calls)
     origins = find_origins(flow.nodes)
     places = misplaced(flow, params)
     found: Reasons = {}
@@ -120,7 +121,7 @@ def find_reasons(flow: Dataflow, params: Sequence[relay.Var], options: Options, 
         found[number] = (
             places.get(call)
             or switched_off(options, op_name(call), node_names(call), prefix="relay.")
-            or refusal(call, images)
+            or refusal(call, numbers)
             or (_items_refusal(call, flow) if row_of(op_name(call)).item is not None else None)
             or (reasons.SEVERAL_BATCHES if _mixes_batches(call, origins) else None)
             or reasons.in_words(refuse(call))

@@ -19,8 +19,9 @@ from convoy.relay import attributes
 from convoy.relay.dataflow import Dataflow, constant, dims, dtype, given_name, op_name, without_composites
 from convoy.relay.lets import without_lets
 from convoy.relay.opaque import OPAQUE
-from convoy.relay.patterns import TAKEN, count_images, moves_axis_zero
+from convoy.relay.patterns import TAKEN
 from convoy.relay.reader import READER, flat_types, results
+from convoy.relay.readings import FLAT, count_images, moves_axis_zero
 
 
 def lower(function: relay.Function) -> Graph:
@@ -47,7 +48,7 @@ def lower(function: relay.Function) -> Graph:
 def _count_images(params: Sequence[relay.Var], flow: Dataflow) -> int | None:
     """How many images the region computes at once; None where that is known only at run time."""
     dynamic = any((dims(field) or (1,))[0] == "?" for param in params for field in flat_types([param]))
-    return None if dynamic else count_images(flow.calls)
+    return None if dynamic else next(iter(count_images(flow.calls)), FLAT)
 
 
 def _beyond_dataflow(node: relay.Expr) -> str:
@@ -70,7 +71,7 @@ class Lowering(Operands):
         self.params: list[relay.Var] = list(flat.params)
         self.flow = Dataflow(flat.body)
         self.images = _count_images(self.params, self.flow)
-        super().__init__(Builder("flat" if self.images == 1 else "images"), attributes)
+        super().__init__(Builder("flat" if self.images == FLAT else "images"), attributes)
         self.names: dict[relay.Expr, tuple[str, ...]] = {}
         """The graph's tensors for each node: one, or those of a tuple."""
 

@@ -6,7 +6,7 @@ PartitionGraph → give back what is not worth a call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 import tvm
@@ -16,7 +16,7 @@ from tvm.ir import BaseFunc, GlobalVar, IRModule
 from convoy.errors import ConvoyError
 from convoy.offload.faults import reasons_of, report_marked
 from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, stem
-from convoy.offload.reasons import UNSEEN
+from convoy.offload.reasons import OTHER_READING, UNSEEN
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
 from convoy.offload.work import count_bytes, count_flops, not_worth_a_call, step_of
@@ -63,6 +63,7 @@ from convoy.relay.no_touch import (
 )
 from convoy.relay.patterns import PATTERNS, TAKEN
 from convoy.relay.reader import READER
+from convoy.relay.readings import FLAT, Reading, choose_readings
 from convoy.relay.resolve import is_external
 from convoy.report.decision import Report
 
@@ -139,29 +140,24 @@ def partition(
         alone |= find_alone(flow, chosen)
         for number, readers in find_users(flow).items():
             users[number] = users.get(number, frozenset()) | readers
-    there = [var for var, function in functions_of(numbered) if is_marked(function)]
-    marked = marked_functions(numbered).values()  # also those written where they are called
-    hidden = bool(there) or any(map(is_external, marked))
-    with new_guard() as guard:
-        with using(Annotation(found, alone)):
+    read = _choose_readings(flows, found)
+    cut = numbered
+    for reading in dict.fromkeys(read.values()) or (FLAT,):
+        asked = {n: why or (None if read[n] == reading else OTHER_READING) for n, why in found.items()}
+        with using(Annotation(asked, alone)):
             composites: Composites = {}
             for flow in flows:
                 find_composites(flow, users, chosen, composites)
             table = pattern_table_for(codegen, composites, {op_name(call) for call in calls}, chosen)
-            cut = _cut(codegen, table, take_out(numbered, guard) if hidden else numbered, chosen, name)
-        cut = _give_back(codegen, cut, found, chosen.merge)
-        cut = _renamed(codegen, cut, {var.name_hint for var in there})
-        cut = flatten_results(cut, external_functions(cut, codegen))
-        if codegen == KEY:
-            cut = _give_back_faulty(cut, found, chosen, there={var.name_hint for var in there})
-        _report(
-            codegen, calls, cut, {number: why or alone.get(number) for number, why in found.items()}, kept
-        )
-        for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
-            kept.flops_total += count_flops(call, READER)
-            kept.add(f"{op_name(call)} {given_name(call)}", "annotate", "left", UNSEEN)
-        check_strict(chosen, kept.decisions[before:])
-        return put_back(cut, numbered, guard) if hidden else cut
+            cut = _cut_beside_marked(codegen, table, cut, found, chosen, name)
+    there = {var.name_hint for var in external_functions(numbered, codegen)}
+    made = {v: f for v, f in external_functions(cut, codegen).items() if v.name_hint not in there}
+    _report(codegen, calls, made, {number: why or alone.get(number) for number, why in found.items()}, kept)
+    for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
+        kept.flops_total += count_flops(call, READER)
+        kept.add(f"{op_name(call)} {given_name(call)}", "annotate", "left", UNSEEN)
+    check_strict(chosen, kept.decisions[before:])
+    return cut
 
 
 def external_functions(module: IRModule, codegen: str = KEY) -> dict[GlobalVar, relay.Function]:
@@ -194,6 +190,36 @@ def _check_passes() -> None:
                 f"expected the passes that cut functions out, got {name} in disabled_pass",
                 "take it out, or build for a target without Convoy",
             )
+
+
+def _choose_readings(flows: Sequence[Dataflow], found: Reasons) -> dict[int, Reading]:
+    """How axis 0 of each call that is taken is read, by its number."""
+    read: dict[int, Reading] = {}
+    for flow in flows:
+        numbers = {call: number for call in flow.calls if (number := call_number(call)) is not None}
+        taken = [call for call, number in numbers.items() if found[number] is None]
+        read |= {numbers[call]: reading for call, reading in choose_readings(flow, taken).items()}
+    return read
+
+
+def _cut_beside_marked(
+    codegen: str, table: list[Row], module: IRModule, found: Reasons, options: Options, name: str
+) -> IRModule:
+    """``module`` with what ``is_taken`` in functions, but for those that are not worth it.
+
+    TVM's passes do not see what is marked already.
+    """
+    there = {var.name_hint for var, function in functions_of(module) if is_marked(function)}
+    marked = marked_functions(module).values()  # also those written where they are called
+    hidden = bool(there) or any(map(is_external, marked))
+    with new_guard() as guard:
+        cut = _cut(codegen, table, take_out(module, guard) if hidden else module, options, name)
+        cut = _give_back(codegen, cut, found, options.merge)
+        cut = _renamed(codegen, cut, there)
+        cut = flatten_results(cut, external_functions(cut, codegen))
+        if codegen == KEY:
+            cut = _give_back_faulty(cut, found, options, there)
+        return put_back(cut, module, guard) if hidden else cut
 
 
 def _cut(codegen: str, table: list[Row], module: IRModule, options: Options, name: str) -> IRModule:
@@ -401,10 +427,14 @@ def _numbers(calls: Iterable[relay.Call]) -> list[int]:
 
 
 def _report(
-    codegen: str, calls: list[relay.Call], module: IRModule, found: Reasons, report: Report
+    codegen: str,
+    calls: list[relay.Call],
+    made: dict[GlobalVar, relay.Function],
+    found: Reasons,
+    report: Report,
 ) -> None:
     places: dict[int, str] = {}
-    for var, function in external_functions(module, codegen).items():
+    for var, function in made.items():
         for pattern, inner in _composites(function, codegen):
             places |= dict.fromkeys(_numbers(inner), f"{pattern} in {var.name_hint}")
     for call in calls:
