@@ -156,3 +156,13 @@ def test_a_layer_norm_of_float64(run_tvm, said: tuple[str, ...]) -> None:
         assert tensor.dtype == dtype
         np.testing.assert_allclose(tensor, expected, rtol=1e-6 if dtype == "float32" else 1e-12)
     assert len(found) == 1 + len(said)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_what_is_not_above_a_threshold_is_zero(dtype, run_tvm) -> None:
+    """The frontend multiplied by 0, which left NaN of infinities, and refused all but float32."""
+    x = np.array([1.5, -2, 0.5, 0.25, np.nan, np.inf, -np.inf], dtype)
+    node = helper.make_node("ThresholdedRelu", ["x"], ["y"], alpha=0.5)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    (got,) = run_tvm(load(model_of(node, {"x": (kind, 7)}, kind)), x)
+    np.testing.assert_array_equal(got, np.where(x > 0.5, x, np.zeros_like(x)))

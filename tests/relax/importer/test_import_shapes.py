@@ -9,6 +9,7 @@ from tvm import relax, tirx
 
 from convoy.relax.importer import load
 from convoy.report.decision import Report
+from relax.onnx_models import make_model
 
 SHAPE_OPS = {
     "shape_of",
@@ -231,3 +232,14 @@ def test_nothing_that_is_moved_is_left_out_of_a_concat(make_model, run_tvm, run_
     model = make_model(nodes, {"x": ("n", 6, 4)}, constants)
     x = rng.standard_normal((3, 6, 4)).astype(np.float32)
     np.testing.assert_array_equal(run_tvm(load(model), x)[0], run_onnx(model, x)[0])
+
+
+@pytest.mark.parametrize("times", [[1, 3, 2], [2, 1, 1], [1, 1, 4], [1, 0, 2]])
+def test_a_tensor_so_many_times(times, run_tvm, count_ops) -> None:
+    """Repeated along axes of their own, which regions take, but for none at all."""
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    node = helper.make_node("Tile", ["x", "times"], ["y"])
+    model = make_model([node], {"x": [2, 3, 4]}, {"times": np.array(times)})
+    assert ("broadcast_to" in count_ops(load(model))) == (0 not in times)
+    (got,) = run_tvm(load(model), x)
+    np.testing.assert_array_equal(got, np.tile(x, times))

@@ -30,6 +30,13 @@ def convert_is_inf(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, A
     return relax.op.equal(inputs[0], relax.const(signs[0] * np.inf, dtype))
 
 
+def convert_thresholded_relu(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """x where it is above alpha, of every type; the frontend multiplies by 0 what is not, NaN and -inf."""
+    x, dtype = inputs[0], str(inputs[0].ty.dtype)
+    above = bb.emit(relax.op.greater(x, relax.const(attrs.get("alpha", 1.0), dtype)))
+    return relax.op.where(above, x, relax.const(0, dtype))
+
+
 def convert_equal(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Truths are compared by what they are; TVM compares them as floats, which LLVM refuses."""
     truths = [x for x in inputs[:2] if isinstance(x.ty, relax.TensorType) and str(x.ty.dtype) == "bool"]

@@ -36,6 +36,7 @@ from convoy.relax.importer.corrected import (
     convert_scatter,
     convert_scatter_elements,
     convert_sign,
+    convert_thresholded_relu,
 )
 from convoy.relax.importer.counts import (
     convert_constant_of_shape,
@@ -342,6 +343,7 @@ DIRECT: dict[str, Converter] = {
     "Split": convert_split,
     "Squeeze": convert_squeeze,
     "Sum": fold_pairwise(relax.op.add),
+    "ThresholdedRelu": convert_thresholded_relu,
     "Tile": convert_tile,
     "TopK": convert_top,
     "Trilu": convert_trilu,

@@ -182,6 +182,15 @@ def _written(sizes: Sequence[Any]) -> list[int | None]:
     return [size if isinstance(size, int) else None for size in sizes]
 
 
+def _repeat(bb: Any, x: Any, shape: Sequence[int], times: Sequence[int]) -> Any:
+    """A tensor so many times along each axis, repeated along one in front of it: a region does that."""
+    apart = [n for d, t in zip(shape, times, strict=True) for n in ((1, d) if t > 1 < d else (d,))]
+    wide = [n for d, t in zip(shape, times, strict=True) for n in ((t, d) if t > 1 < d else (d * t,))]
+    repeated = relax.op.broadcast_to(bb.normalize(relax.op.reshape(x, apart)), wide)
+    joined = [d * t for d, t in zip(shape, times, strict=True)]
+    return relax.op.reshape(bb.normalize(repeated), joined)
+
+
 def convert_tile(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     """By open numbers of times; what only repeats axes of length 1 is an Expand."""
     x, times = inputs[0], read_whole(inputs[1])
@@ -199,9 +208,11 @@ def convert_tile(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     if all(1 in (d, t) for d, t in zip(_written(shape), _written(times), strict=True)):
         target = [t if isinstance(d, int) and d == 1 else d for d, t in zip(shape, times, strict=True)]
         return x if _written(times) == [1] * len(times) else _broadcast(x, target)
+    joined = [bb.algebra.multiply(t, d) for t, d in zip(times, shape, strict=True)]
+    if fixed and all(isinstance(n, int) and n > 0 for n in (*shape, *times)):
+        return _repeat(bb, x, shape, times)
     if fixed:
         return None
-    joined = [bb.algebra.multiply(t, d) for t, d in zip(times, shape, strict=True)]
 
     def compute(x: Any, sizes: Any) -> Any:
         def pick(*at: Any) -> Any:
