@@ -11,7 +11,12 @@ from tvm import relax
 from tvm.script import tirx as T
 
 import convoy
-from convoy.relax.blocks import end_blocks_at_sizes, end_blocks_at_writes, reads_sizes_early
+from convoy.relax.blocks import (
+    end_blocks_at_sizes,
+    end_blocks_at_writes,
+    hand_items_on,
+    reads_sizes_early,
+)
 
 
 def network() -> tvm.IRModule:
@@ -122,3 +127,38 @@ def test_what_is_read_before_it_is_written_to_is_read_before(form: str, flows: b
     ):
         np.testing.assert_allclose(run(built, target), expected, atol=1e-4 * np.abs(expected).max())
     assert blocks(end_blocks_at_writes()(module)) == ([True, False, True] if flows else [False])
+
+
+def fused_items(tuples: int, items: int) -> tvm.IRModule:
+    # calls of a library that give tuples -> all their items in one fused op
+    bb = relax.BlockBuilder()
+    kind = relax.TensorType((1, 4), "float32")
+    x = relax.Var("x", kind)
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            read = []
+            for _ in range(tuples):
+                call = relax.op.call_dps_packed("library.items", (x,), [kind] * max(items, 2))
+                made = bb.emit(call)
+                read += [bb.emit(relax.TupleGetItem(made, i)) for i in range(items)]
+            y = bb.emit_output(bb.emit(relax.op.negative(bb.emit(relax.op.concat(read, 0)))))
+        bb.emit_func_output(y)
+    fuse = [
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+    ]
+    handed = hand_items_on()(bb.get())
+    relax.analysis.well_formed(handed)
+    with pytest.raises(tvm.error.InternalError) if tuples > 1 and items > 1 else nullcontext():
+        tvm.transform.Sequential(fuse)(bb.get())
+    fused: tvm.IRModule = tvm.transform.Sequential(fuse)(handed)
+    return fused
+
+
+@pytest.mark.parametrize(("tuples", "items"), [(1, 3), (9, 1), (9, 2)])
+def test_items_of_several_tuples_may_be_read_by_one_fused_op(tuples: int, items: int) -> None:
+    """Of several tuples with several items TVM's FuseOps loses some, by their addresses."""
+    names = [str(var.name_hint) for var in fused_items(tuples, items).get_global_vars()]
+    assert any("concatenate" in name and "negative" in name for name in names)

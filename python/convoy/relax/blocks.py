@@ -1,8 +1,10 @@
-"""Blocks of dataflow that end where a call finds sizes, or writes into what it is given.
+"""Blocks of dataflow as TVM's FuseOps takes them: where they end, and what they hand on.
 
 TVM's FuseOps puts what it fused, and what that reads, as early as tensors allow (0.27).  What reads only
 sizes may come to stand in front of the cast that finds them.  In a function that others call, as branches
 and the bodies of loops are, it then ends in an error: it takes such a size for a parameter.
+
+Of tuples that it fuses the items of, it confuses the places when there are several with several items.
 
 A call in place writes into its argument, and is pure to TVM (0.27).  So it may stand in a block of
 dataflow, but what reads that argument before must not come to stand behind it.
@@ -38,6 +40,11 @@ def end_called_blocks_at_sizes() -> Pass:
 def end_blocks_at_writes() -> Pass:
     """Pass after which each call in place stands between two blocks of dataflow."""
     return rewriting(_Writing, "convoy.end_blocks_at_writes", _writes_in_place)
+
+
+def hand_items_on() -> Pass:
+    """Pass after which blocks hand on the items of a region's results, so that none is fused."""
+    return rewriting(_Items, "convoy.hand_items_on")
 
 
 def may_write(value: relax.Expr) -> bool:
@@ -124,6 +131,24 @@ class _Cut(PyExprMutator):  # type: ignore[misc]
 
     def _ends(self, binding: relax.Binding) -> bool:
         raise NotImplementedError
+
+
+@mutator
+class _Items(PyExprMutator):  # type: ignore[misc]
+    """Makes the items of tuples that no op of TVM's gives results of their blocks."""
+
+    def visit_function_(self, op: relax.Function) -> relax.Function:
+        self.tuples: set[relax.Var] = set()
+        self.items: set[relax.Var] = set()
+        for binding in bindings_in(op.body):
+            if op_name(binding.value) == "call_dps_packed":
+                self.tuples.add(binding.var)
+            elif isinstance(binding.value, relax.TupleGetItem) and binding.value.tuple_value in self.tuples:
+                self.items.add(binding.var)
+        return super().visit_function_(op)
+
+    def visit_dataflow_var_def_(self, var: relax.DataflowVar) -> relax.Var:
+        return relax.Var(var.name, var.ty) if var in self.items else var
 
 
 @mutator

@@ -31,6 +31,7 @@ from convoy.relax.blocks import (
     end_blocks_at_sizes,
     end_blocks_at_writes,
     end_called_blocks_at_sizes,
+    hand_items_on,
     reads_sizes_early,
 )
 from convoy.relax.calls import Acquaintances, Strangers
@@ -294,9 +295,9 @@ def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
     finish = Sequential([*pipeline.dataflow_lower_passes(target), *pipeline.finalize_passes(target)])
     try:
         with target:
-            fused = fuse(end_called_blocks_at_sizes()(module))
+            fused = fuse(hand_items_on()(end_called_blocks_at_sizes()(module)))
             if reads_sizes_early(fused):
-                fused = fuse(end_blocks_at_sizes()(module))
+                fused = fuse(hand_items_on()(end_blocks_at_sizes()(module)))
             fused = make_empty()(fused)
             fits = {MAKES_VIEWS: can_tell_views, PLANS_MEMORY: can_plan_memory}
             unfit = [name for name, fit in fits.items() if not fit(fused)]
