@@ -54,6 +54,8 @@ from convoy.relax.importer.pool import convert_lp_pool, convert_pool
 from convoy.relax.importer.ranges import convert_range
 from convoy.relax.importer.recurrent import RECURRENT
 from convoy.relax.importer.reduce import REDUCTIONS
+from convoy.relax.importer.repeat_each import convert_repeats
+from convoy.relax.importer.repeats import REPEATS
 from convoy.relax.importer.reshape import (
     convert_expand,
     convert_flatten,
@@ -349,6 +351,7 @@ DIRECT: dict[str, Converter] = {
     "Trilu": convert_trilu,
     "Unsqueeze": convert_unsqueeze,
     BAGS: convert_bags,
+    REPEATS: convert_repeats,
     FRAMES: convert_frames,
     SAME_LENGTH: convert_same_length,
     **REDUCTIONS,

@@ -35,6 +35,7 @@ from convoy.relax.importer.prepare import (
     settle_size,
 )
 from convoy.relax.importer.read import WITHDRAWN, Model, read
+from convoy.relax.importer.repeats import write_repeats
 from convoy.relax.importer.subgraphs import loop_scans, splice_subgraphs, take_branch
 from convoy.relax.importer.whole import surround_bytes
 from convoy.report.decision import Report
@@ -139,6 +140,7 @@ def _settle(network: Model) -> None:
         evaluate_shapes(network)
         write_frames(network)
         write_bags(network)
+        write_repeats(network)
         spliced = splice_subgraphs(network)
     surround_bytes(network)
     loop_scans(network)
