@@ -24,11 +24,13 @@ SIGNED = [
     "a = Sub (x, least) y = Max (a, five)", "a = Add (x, five) y = Mod (a, most)",
     "a = Add (x, five) y = Mod (a, least)", "y = Mod (x, least)", "a = Neg (x) y = Min (a, five)",
     "a = Sub (x, x) b = Sub (a, five) y = Mul (b, least)", "a = Mul (x, none) y = Sub (a, five)",
-    "y = Pow (x, five)",
+    "y = Pow (x, five)", "a = Add (x, most) b = Add (a, most) y = Sub (b, least)",
+    "a = Mul (x, most) b = Add (a, most) c = Sub (least, b) y = Mul (c, x)",
 ]  # fmt: skip
 UNSIGNED = [
     "y = Sub (x, five)", "a = Sub (five, x) y = Mul (a, most)", "y = Mul (x, most)", "y = Add (x, x)",
     "a = Mul (x, none) y = Sub (a, five)", "a = Sub (x, five) y = Max (a, five)", "y = Pow (x, five)",
+    "a = Sub (five, x) b = Sub (a, most) y = Add (b, x)",
 ]  # fmt: skip
 NOTHING = ["Mul (x, none)", "Sub (x, x)", "Min (x, none)", "BitwiseXor (x, x)", "Mod (x, one)"]
 """What TVM knows to be 0 in the end."""
@@ -148,6 +150,18 @@ def test_only_what_is_computed_of_data_is_changed(dtype: str) -> None:
     assert not structural_equal(before, after)
     for old, new in zip(places(before), places(after), strict=True):
         assert str(old) == str(new)
+
+
+@pytest.mark.parametrize(("dtype", "cuts"), [("int64", 1), ("uint32", 1), ("int8", 17)])
+def test_a_sum_of_many_numbers_is_cut_once(dtype: str, cuts: int) -> None:
+    """TVM takes twice the time for each cut within another; two bytes do not hold any number of bytes."""
+    x = te.placeholder((18,), dtype, name="x")
+    total = sum((x[i] for i in range(2, 10)), start=x[0] - x[1])
+    total = sum((x[i] for i in range(11, 18)), start=total - x[10])
+    wrapped = wrap_around(te.create_prim_func([x, te.compute((1,), lambda _: total, name="y")]))
+    found: list[Any] = []
+    structural_walk(wrapped.body, (tirx.BitwiseOr, found.append))
+    assert len(found) == cuts
 
 
 def test_sums_of_products_of_bytes_stay_as_they_were() -> None:

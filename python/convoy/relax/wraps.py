@@ -27,6 +27,7 @@ from convoy.relax.rewriting import rewriting
 _WIDER = {8: "int16", 16: "int32", 32: "int64", 64: "int128"}
 """What holds sums and products of numbers of so many bits."""
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul)
+_SUMS = (tirx.Add, tirx.Sub)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
@@ -123,9 +124,22 @@ def _widen(op: Any, read: list[Any]) -> Any:
     if any(isinstance(side, tirx.Mul) and _reads(side, read) for side in sides):
         return op  # as those of large numbers are cut by now, it is one of bytes
     wide = _WIDER[kind.bits]
-    a, b = (tirx.Cast(wide, _signed(side, kind.bits)) for side in sides)
+    a, b = (_widened(side, type(op), wide) for side in sides)
     # TVM takes a cast for one that loses nothing, where it sees of what
     return tirx.Cast(dtype, tirx.bitwise_or(type(op)(a, b), tirx.IntImm(wide, 0)))
+
+
+def _widened(number: Any, kind: type, wide: str) -> Any:
+    """A number with so many bits: of a sum that was cut, for a sum, it is what that was cut from.
+
+    To cut it once means the same, and TVM would take twice the time for each cut inside another.  Products,
+    and many bytes, might not fit where they are added up.
+    """
+    cut: Any = number.value if isinstance(number, tirx.Cast) else None
+    of_sum = isinstance(cut, tirx.BitwiseOr) and isinstance(cut.a, _SUMS) and str(cut.ty.dtype) == wide
+    if kind in _SUMS and of_sum and wide != "int16":
+        return cut.a
+    return tirx.Cast(wide, _signed(number, DataType(str(number.ty.dtype)).bits))
 
 
 def _signed(number: Any, bits: int) -> Any:
