@@ -104,3 +104,24 @@ def test_a_block_agrees_with_onnx_runtime(form: str) -> None:
         (expected,) = run_onnx(model, x)
         found = vm["main"](tvm.runtime.tensor(x)).numpy()
         np.testing.assert_allclose(found, expected, atol=1e-5 * float(np.abs(expected).max()))
+
+
+def test_a_safe_softmax_of_an_open_length_that_is_computed_is_taken() -> None:
+    """A length such as s // 10 is an expression of each type's own, and equal to the others."""
+    weights = ", ".join(f"{w:.3f}" for w in np.random.default_rng(0).standard_normal(80))
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["": 18]>
+        g (float[n,1,s] x) => (float[n,t,8] y) <float zero = {{0}}, float[8,1,10] w = {{{weights}}}> {{
+            c = Conv <strides = [10]> (x, w)
+            q = Transpose <perm = [0, 2, 1]> (c)
+            k = Relu (c)
+            scores = MatMul (q, k)
+            powers = Softmax <axis = -1> (scores)
+            none = IsNaN (powers)
+            safe = Where (none, zero, powers)
+            y = MatMul (safe, q)
+        }}""")
+    executable = convoy.compile(model)
+    assert "in 1 region, 0 left to TVM" in repr(executable.report)
+    x = np.random.default_rng(1).standard_normal((2, 1, 75)).astype(np.float32)
+    (expected,) = run_onnx(model, x)
+    np.testing.assert_allclose(convoy.Runner(executable).run([x])[0], expected, atol=1e-5)

@@ -17,7 +17,7 @@ from convoy.ops.reader import TensorType
 from convoy.ops.table import name_activation, output_axis, row_of
 from convoy.options import Options
 from convoy.relax import idioms
-from convoy.relax.dataflow import Dataflow, dims, dtype, name_of, node_name, op_name
+from convoy.relax.dataflow import Dataflow, dims, dtype, name_of, node_name, op_name, same_dims
 from convoy.relax.images import FLAT, OPEN, image_places, image_readings
 from convoy.relax.patterns import TAKEN, readings, refusal
 from convoy.relax.reader import BlockReader
@@ -180,7 +180,7 @@ class Annotator:
             return None
         others = [arg for arg in add.args if not self.flow.makes(made, arg)]
         shape = dims(add)
-        if len(others) != 1 or shape is None or shape != dims(self.flow.bindings[made].var):
+        if len(others) != 1 or shape is None or not same_dims(add, self.flow.bindings[made].var):
             return None
         operand, constant = dims(others[0]) or (), self.flow.is_constant(others[0])
         kind = kind_of_addition(

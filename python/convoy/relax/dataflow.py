@@ -216,6 +216,17 @@ def dims(of: relax.Expr | relax.Type) -> tuple[Dim, ...] | None:
     return tuple(d.value if isinstance(d, IntImm) else d for d in ty.shape.values)
 
 
+def same_dims(a: relax.Expr, b: relax.Expr) -> bool:
+    """Have two tensors one shape?  Of two expressions of one length ``==`` says that they are two."""
+    left, right = dims(a), dims(b)
+    if left is None or right is None or len(left) != len(right):
+        return left is right
+    return all(
+        x == y if isinstance(x, int) and isinstance(y, int) else Analyzer().can_prove_equal(x, y)
+        for x, y in zip(left, right, strict=True)
+    )
+
+
 def factor(length: Dim) -> tuple[int, Dim]:
     """A length as a number times another one."""
     if isinstance(length, int):

@@ -14,7 +14,7 @@ from convoy.graph.idioms import IDIOMS as ACTIVATIONS
 from convoy.graph.idioms import find_activation
 from convoy.ops.table import kind_of
 from convoy.relax import attributes
-from convoy.relax.dataflow import Dataflow, dims, op_name
+from convoy.relax.dataflow import Dataflow, dims, op_name, same_dims
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _match_coalesce(flow: Dataflow, where: relax.Call) -> Found | None:
     value = _scalar(flow, number)
     if chain is None or value is None or not flow.value(chain[0].args[0]).same_as(flow.value(x)):
         return None
-    if dims(x) != dims(where):  # a number of more axes than x gives the result those
+    if not same_dims(x, where):  # a number of more axes than x gives the result those
         return None
     return "coalesce", x, inside, {"value": value}
 
@@ -108,7 +108,7 @@ def _match_coalesce(flow: Dataflow, where: relax.Call) -> Found | None:
 def _match_activation(flow: Dataflow, last: relax.Call) -> Found | None:
     """One of ``graph/idioms.py``."""
     found = find_activation(last, _Arithmetic(flow))
-    if found is None or dims(found.x) != dims(last):
+    if found is None or not same_dims(found.x, last):
         return None
     return found.kind, found.x, _between(flow, last, found.x), {}
 
