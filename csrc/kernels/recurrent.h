@@ -9,6 +9,9 @@
  * CV_GRU, gates z, r, g:
  *   g = inner(x[t][g] + r (h R_g + extra)),  h' = (1 - z) g + z h
  *
+ * CV_GRU_RESET_FIRST, gates z, r, g:
+ *   g = inner(x[t][g] + (r h) R_g),  h' = (1 - z) g + z h
+ *
  * CV_RNN, one gate:
  *   h' = inner(sum)
  *
@@ -18,8 +21,9 @@
  * c. h0, c0 [sequences][cells], NULL for zeros.  extra, of as many rows as named above, may be NULL.
  *
  * r is packed in panels of CV_RECURRENT_CELLS cells, zero-padded: [panel][k][gate][CV_RECURRENT_CELLS],
- * aligned to a vector, so that all gates of a cell are sums in registers at once.  The rows of y are the
- * states.
+ * aligned to a vector, so that all gates of a cell are sums in registers at once.  What is reset first has
+ * panels of z and r, and others, r_inner, of g; kept [sequences][cells] is its scratch.  The rows of y are
+ * the states.
  *
  * Sequences go through a step together.  Threads share the panels, if `shared`, and meet after each step;
  * else they share the sequences.
@@ -41,7 +45,12 @@
 #define CV_RECURRENT_PART 8192    /* weights that stay in a first-level cache */
 #define CV_RECURRENT_CELLS (CV_RECURRENT_VECTORS * CV_LANES)
 
-typedef enum { CV_RNN = 1, CV_GRU = 3, CV_LSTM = 4 } cv_recurrent_kind; /* its gates */
+typedef enum { CV_RNN, CV_GRU, CV_LSTM, CV_GRU_RESET_FIRST } cv_recurrent_kind;
+
+/* What is computed between two meetings: a step, or its gates z and r, and the rest of it. */
+typedef enum { CV_STEP, CV_RESET, CV_AFTER_RESET } cv_recurrent_part;
+
+#define CV_RECURRENT_GATES 4 /* of any kind, at most */
 
 typedef struct cv_recurrent {
   cv_recurrent_kind kind;
@@ -50,9 +59,17 @@ typedef struct cv_recurrent {
   int shared;
   float clip;
   cv_activation gate, inner, outer;
-  const float *x, *r, *extra, *h0, *c0;
-  float *y;
+  const float *x, *r, *r_inner, *extra, *h0, *c0;
+  float *y, *kept;
 } cv_recurrent;
+
+CV_INLINE int cv_recurrent_gates(const cv_recurrent_kind kind) {
+  return kind == CV_RNN ? 1 : kind == CV_LSTM ? 4 : 3;
+}
+
+CV_INLINE int cv_recurrent_rows(const cv_recurrent *a, const cv_recurrent_kind kind) {
+  return a->steps + (kind == CV_LSTM);
+}
 
 CV_INLINE cv_vec cv_recurrent_clip(const cv_recurrent *a, cv_vec v) {
   return a->clip > 0 ? cv_min(cv_set1(a->clip), cv_max(cv_set1(-a->clip), v)) : v;
@@ -80,7 +97,7 @@ CV_INLINE cv_vec cv_recurrent_inner(const cv_recurrent *a, cv_vec v) {
 typedef struct cv_recurrent_place {
   int cell, lanes;
   const float *before; /* the state before; NULL for zeros */
-  float *after, *c;
+  float *after, *c, *kept;
 } cv_recurrent_place;
 
 CV_INLINE cv_vec cv_recurrent_row(const float *row, const cv_recurrent_place *at) {
@@ -103,6 +120,27 @@ CV_INLINE void cv_lstm_cells(const cv_recurrent *a, const cv_recurrent_place *at
   cv_store_n(at->after + at->cell, cv_mul(o, cv_recurrent_activate(a->outer, c, CV_TANH)), at->lanes);
 }
 
+/* (1 - z) g + z h */
+CV_INLINE cv_vec cv_gru_blend(cv_vec z, cv_vec g, cv_vec h) {
+  return cv_fma(z, h, cv_mul(cv_sub(cv_set1(1.0f), z), g));
+}
+
+/* z stays where the state comes, until that is known. */
+CV_INLINE void cv_reset_cells(const cv_recurrent *a, const cv_recurrent_place *at, const float *x,
+                              const cv_vec sum[]) {
+  const cv_vec z = cv_recurrent_gate(a, cv_add(cv_load_n(x, at->lanes), sum[0]));
+  const cv_vec r = cv_recurrent_gate(a, cv_add(cv_load_n(x + a->cells, at->lanes), sum[1]));
+  cv_store_n(at->after + at->cell, z, at->lanes);
+  cv_store_n(at->kept + at->cell, cv_mul(r, cv_recurrent_row(at->before, at)), at->lanes);
+}
+
+CV_INLINE void cv_after_reset_cells(const cv_recurrent *a, const cv_recurrent_place *at, const float *x,
+                                    const cv_vec sum[]) {
+  const cv_vec g = cv_recurrent_inner(a, cv_add(cv_load_n(x + 2 * (ptrdiff_t)a->cells, at->lanes), sum[0]));
+  const cv_vec z = cv_load_n(at->after + at->cell, at->lanes);
+  cv_store_n(at->after + at->cell, cv_gru_blend(z, g, cv_recurrent_row(at->before, at)), at->lanes);
+}
+
 CV_INLINE void cv_gru_cells(const cv_recurrent *a, const cv_recurrent_place *at, const float *x,
                             const cv_vec sum[]) {
   cv_vec gate[3];
@@ -113,8 +151,7 @@ CV_INLINE void cv_gru_cells(const cv_recurrent *a, const cv_recurrent_place *at,
   const cv_vec own = cv_add(sum[2], cv_recurrent_row(a->extra, at));
   const cv_vec g = cv_recurrent_inner(a, cv_fma(r, own, gate[2]));
   const cv_vec h = cv_recurrent_row(at->before, at);
-  const cv_vec part = cv_mul(cv_sub(cv_set1(1.0f), z), g);
-  cv_store_n(at->after + at->cell, cv_fma(z, h, part), at->lanes);
+  cv_store_n(at->after + at->cell, cv_gru_blend(z, g, h), at->lanes);
 }
 
 CV_INLINE void cv_rnn_cells(const cv_recurrent *a, const cv_recurrent_place *at, const float *x,
@@ -124,7 +161,7 @@ CV_INLINE void cv_rnn_cells(const cv_recurrent *a, const cv_recurrent_place *at,
 }
 
 /* Sums of a panel, in registers or in memory. */
-typedef cv_vec cv_recurrent_sums[CV_RECURRENT_VECTORS][CV_LSTM];
+typedef cv_vec cv_recurrent_sums[CV_RECURRENT_VECTORS][CV_RECURRENT_GATES];
 
 CV_INLINE void cv_recurrent_copy(const cv_recurrent_sums from[], cv_recurrent_sums to[], const int count,
                                  const int gates) {
@@ -182,37 +219,34 @@ CV_INLINE void cv_recurrent_multiply(const cv_recurrent *a, const float *r, cons
 
 /* The cells of a panel for `count` sequences from `first` on, at a step. */
 CV_INLINE void cv_recurrent_panel(const cv_recurrent *a, int panel, int first, int count, int step,
-                                  const int gates) {
-  const ptrdiff_t cells = a->cells, rows = a->steps + (gates == CV_LSTM);
+                                  const cv_recurrent_kind kind, const cv_recurrent_part part) {
+  const ptrdiff_t cells = a->cells, rows = cv_recurrent_rows(a, kind), all = cv_recurrent_gates(kind);
   const int t = a->back ? a->steps - 1 - step : step;
+  const int gates = part == CV_RESET ? 2 : part == CV_AFTER_RESET ? 1 : (int)all;
   float *y = a->y + first * rows * cells, *after = y + t * cells, *c = y + a->steps * cells;
+  float *kept = part == CV_STEP ? NULL : a->kept + first * cells;
   const float *before = a->back ? after + cells : after - cells;
   if (step == 0) before = a->h0 ? a->h0 + first * cells : NULL;
   const ptrdiff_t apart = step == 0 ? cells : rows * cells;
-  const float *x = a->x + ((ptrdiff_t)first * a->steps + t) * gates * cells;
+  const float *x = a->x + ((ptrdiff_t)first * a->steps + t) * all * cells;
+  const float *r = part == CV_AFTER_RESET ? a->r_inner : a->r;
+  const int reset = part == CV_AFTER_RESET && before;
   cv_recurrent_sums sum[CV_RECURRENT_SEQUENCES];
-  cv_recurrent_multiply(a, a->r + panel * cells * gates * CV_RECURRENT_CELLS, before, apart, sum, count,
-                        gates);
-  for (int s = 0; s < count; s++, after += rows * cells, c += rows * cells, x += a->steps * gates * cells) {
+  cv_recurrent_multiply(a, r + panel * cells * gates * CV_RECURRENT_CELLS, reset ? kept : before,
+                        reset ? cells : apart, sum, count, gates);
+  for (int s = 0; s < count; s++, after += rows * cells, c += rows * cells, x += a->steps * all * cells) {
     for (int b = 0; b < CV_RECURRENT_VECTORS; b++) {
       const int cell = panel * CV_RECURRENT_CELLS + b * CV_LANES, rest = a->cells - cell;
       if (rest <= 0) break;
       const int lanes = rest < CV_LANES ? rest : CV_LANES;
-      const cv_recurrent_place at = {cell, lanes, before ? before + s * apart : NULL, after, c};
-      if (gates == CV_LSTM) cv_lstm_cells(a, &at, x + cell, sum[s][b]);
-      if (gates == CV_GRU) cv_gru_cells(a, &at, x + cell, sum[s][b]);
-      if (gates == CV_RNN) cv_rnn_cells(a, &at, x + cell, sum[s][b]);
+      const cv_recurrent_place at = {cell,  lanes, before ? before + s * apart : NULL,
+                                     after, c,     kept ? kept + s * cells : NULL};
+      if (kind == CV_LSTM) cv_lstm_cells(a, &at, x + cell, sum[s][b]);
+      if (kind == CV_GRU) cv_gru_cells(a, &at, x + cell, sum[s][b]);
+      if (kind == CV_RNN) cv_rnn_cells(a, &at, x + cell, sum[s][b]);
+      if (part == CV_RESET) cv_reset_cells(a, &at, x + cell, sum[s][b]);
+      if (part == CV_AFTER_RESET) cv_after_reset_cells(a, &at, x + cell, sum[s][b]);
     }
-  }
-}
-
-/* The cells of a panel for all sequences of `own`, at a step. */
-CV_INLINE void cv_recurrent_sequences(const cv_recurrent *a, int panel, cv_range own, int step,
-                                      const int gates) {
-  for (int first = own.begin; first < own.end; first += CV_RECURRENT_SEQUENCES) {
-    const int left = own.end - first;
-    const int count = left < CV_RECURRENT_SEQUENCES ? left : CV_RECURRENT_SEQUENCES;
-    cv_recurrent_panel(a, panel, first, count, step, gates);
   }
 }
 
@@ -227,16 +261,29 @@ CV_INLINE void cv_lstm_begin(const cv_recurrent *a, cv_range own, cv_range share
   }
 }
 
-CV_INLINE void cv_recurrent_gates(cv_thread thread, const cv_recurrent *a, const int gates) {
+/* The panels of `share` for the sequences of `own`, at a step; then threads meet that share the panels. */
+CV_INLINE void cv_recurrent_advance(cv_thread thread, const cv_recurrent *a, cv_range own, cv_range share,
+                                    int step, const cv_recurrent_kind kind, const cv_recurrent_part part) {
+  for (int panel = share.begin; panel < share.end; panel++) {
+    for (int first = own.begin; first < own.end; first += CV_RECURRENT_SEQUENCES) {
+      const int left = own.end - first;
+      const int count = left < CV_RECURRENT_SEQUENCES ? left : CV_RECURRENT_SEQUENCES;
+      cv_recurrent_panel(a, panel, first, count, step, kind, part);
+    }
+  }
+  if (a->shared) convoy_barrier(thread);
+}
+
+CV_INLINE void cv_recurrent_run(cv_thread thread, const cv_recurrent *a, const cv_recurrent_kind kind) {
   const int panels = (a->cells + CV_RECURRENT_CELLS - 1) / CV_RECURRENT_CELLS;
   const cv_range all = {0, panels}, sequences = {0, a->sequences};
   const cv_range own = a->shared ? sequences : cv_share(thread, a->sequences);
   const cv_range share = a->shared ? cv_share(thread, panels) : all;
-  if (gates == CV_LSTM) cv_lstm_begin(a, own, share);
+  const int apart = kind == CV_GRU_RESET_FIRST;
+  if (kind == CV_LSTM) cv_lstm_begin(a, own, share);
   for (int step = 0; step < a->steps; step++) {
-    for (int panel = share.begin; panel < share.end; panel++)
-      cv_recurrent_sequences(a, panel, own, step, gates);
-    if (a->shared) convoy_barrier(thread);
+    cv_recurrent_advance(thread, a, own, share, step, kind, apart ? CV_RESET : CV_STEP);
+    if (apart) cv_recurrent_advance(thread, a, own, share, step, kind, CV_AFTER_RESET);
   }
 }
 
@@ -244,9 +291,10 @@ CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent *a) CV_SYMBOL(cv_re
 
 #if CV_DEFINES(RECURRENT)
 CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent *a) {
-  if (a->kind == CV_LSTM) cv_recurrent_gates(thread, a, CV_LSTM);
-  if (a->kind == CV_GRU) cv_recurrent_gates(thread, a, CV_GRU);
-  if (a->kind == CV_RNN) cv_recurrent_gates(thread, a, CV_RNN);
+  if (a->kind == CV_LSTM) cv_recurrent_run(thread, a, CV_LSTM);
+  if (a->kind == CV_GRU) cv_recurrent_run(thread, a, CV_GRU);
+  if (a->kind == CV_RNN) cv_recurrent_run(thread, a, CV_RNN);
+  if (a->kind == CV_GRU_RESET_FIRST) cv_recurrent_run(thread, a, CV_GRU_RESET_FIRST);
 }
 #endif
 

@@ -20,24 +20,29 @@ static double gate(const cv_recurrent *a, double v) { return activate(a->gate, b
 
 static double inner(const cv_recurrent *a, double v) { return activate(a->inner, bound(v, a->clip)); }
 
-/* r [cells][gates][cells] in panels. */
-static float *pack(const float *r, int cells, int gates) {
+/* `count` gates from `first` on of r [cells][gates][cells], in panels. */
+static float *pack(const float *r, int cells, int gates, int first, int count) {
   const int panels = (cells + CV_RECURRENT_CELLS - 1) / CV_RECURRENT_CELLS;
-  const ptrdiff_t panel = (ptrdiff_t)cells * gates * CV_RECURRENT_CELLS;
+  const ptrdiff_t panel = (ptrdiff_t)cells * count * CV_RECURRENT_CELLS;
   float *packed = check_floats(panels * panel);
   memset(packed, 0, (size_t)(panels * panel) * sizeof *packed);
   for (int k = 0; k < cells; k++)
-    for (int g = 0; g < gates; g++)
+    for (int g = 0; g < count; g++)
       for (int j = 0; j < cells; j++)
-        packed[j / CV_RECURRENT_CELLS * panel + (k * gates + g) * CV_RECURRENT_CELLS +
-               j % CV_RECURRENT_CELLS] = r[(k * gates + g) * cells + j];
+        packed[j / CV_RECURRENT_CELLS * panel + (k * count + g) * CV_RECURRENT_CELLS +
+               j % CV_RECURRENT_CELLS] = r[(k * gates + first + g) * cells + j];
   return packed;
 }
 
 /* One step of one sequence: h and c become the next. */
 static void step(const cv_recurrent *a, const float *r, const float *x, double *h, double *c) {
-  const int gates = a->kind, cells = a->cells;
-  double next[256];
+  const int gates = cv_recurrent_gates(a->kind), cells = a->cells;
+  double next[256], kept[256];
+  for (int j = 0; j < cells && a->kind == CV_GRU_RESET_FIRST; j++) {
+    double sum = x[cells + j];
+    for (int k = 0; k < cells; k++) sum += h[k] * r[(k * gates + 1) * cells + j];
+    kept[j] = gate(a, sum) * h[j];
+  }
   for (int j = 0; j < cells; j++) {
     double sum[4] = {0};
     for (int g = 0; g < gates; g++)
@@ -45,6 +50,12 @@ static void step(const cv_recurrent *a, const float *r, const float *x, double *
     const float *e = a->extra;
     const double bias = e ? e[j] : 0;
     if (a->kind == CV_RNN) next[j] = inner(a, x[j] + sum[0]);
+    if (a->kind == CV_GRU_RESET_FIRST) {
+      double own = x[2 * cells + j];
+      for (int k = 0; k < cells; k++) own += kept[k] * r[(k * gates + 2) * cells + j];
+      const double z = gate(a, x[j] + sum[0]), g = inner(a, own);
+      next[j] = (1 - z) * g + z * h[j];
+    }
     if (a->kind == CV_GRU) {
       const double z = gate(a, x[j] + sum[0]);
       const double reset = gate(a, x[cells + j] + sum[1]);
@@ -63,7 +74,8 @@ static void step(const cv_recurrent *a, const float *r, const float *x, double *
 }
 
 static void run(cv_recurrent a, int threads, int fed, int extra) {
-  const int gates = a.kind, rows = a.steps + (a.kind == CV_LSTM), seen = a.sequences * a.cells;
+  const int gates = cv_recurrent_gates(a.kind), rows = cv_recurrent_rows(&a, a.kind);
+  const int seen = a.sequences * a.cells, reset = a.kind == CV_GRU_RESET_FIRST;
   float *x = check_floats((ptrdiff_t)a.sequences * a.steps * gates * a.cells);
   float *r = check_floats((ptrdiff_t)a.cells * gates * a.cells), *more = check_floats(3 * a.cells);
   float *h0 = check_floats(seen), *c0 = check_floats(seen), *y = check_floats((ptrdiff_t)rows * seen);
@@ -71,8 +83,10 @@ static void run(cv_recurrent a, int threads, int fed, int extra) {
   check_fill(r, (ptrdiff_t)a.cells * gates * a.cells);
   for (int i = 0; i < a.cells * gates * a.cells; i++) r[i] *= 0.1f;
   check_fill(more, 3 * a.cells), check_fill(h0, seen), check_fill(c0, seen);
-  float *packed = pack(r, a.cells, gates);
-  a.x = x, a.r = packed, a.y = y, a.extra = extra ? more : NULL;
+  float *packed = pack(r, a.cells, gates, 0, reset ? 2 : gates), *kept = check_floats(seen);
+  float *packed_inner = reset ? pack(r, a.cells, gates, 2, 1) : NULL;
+  a.x = x, a.r = packed, a.y = y, a.extra = extra && !reset ? more : NULL;
+  a.r_inner = packed_inner, a.kept = kept;
   a.h0 = fed ? h0 : NULL, a.c0 = fed ? c0 : NULL;
   for (int id = 0; id < threads; id++) cv_recur((cv_thread){id, threads}, &a);
   for (int s = 0; s < a.sequences; s++) {
@@ -93,12 +107,13 @@ static void run(cv_recurrent a, int threads, int fed, int extra) {
     }
   }
   free(x), free(r), free(more), free(h0), free(c0), free(y), free(packed);
+  free(packed_inner), free(kept);
 }
 
 int main(void) {
-  const cv_recurrent_kind kinds[] = {CV_RNN, CV_GRU, CV_LSTM};
+  const cv_recurrent_kind kinds[] = {CV_RNN, CV_GRU, CV_LSTM, CV_GRU_RESET_FIRST};
   const int cells[] = {1, 3, CV_LANES, CV_LANES + 1, CV_RECURRENT_CELLS, 2 * CV_RECURRENT_CELLS + 5};
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 4; i++)
     for (size_t n = 0; n < sizeof cells / sizeof *cells; n++)
       for (int form = 0; form < 16; form++) {
         const int usual = form < 8;

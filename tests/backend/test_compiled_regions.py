@@ -230,6 +230,16 @@ def gru() -> Graph:
 
 
 @case
+def gru_reset_first() -> Graph:
+    return recurrent("gru_reset_first", 37, 3, clip=0.75)
+
+
+@case
+def gru_reset_first_of_shared_steps() -> Graph:
+    return recurrent("gru_reset_first", 290)
+
+
+@case
 def rnn() -> Graph:
     return recurrent("rnn", 70, back=True, clip=0.75)
 

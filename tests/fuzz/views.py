@@ -84,7 +84,7 @@ def _draw_recurrent(d: Draft, name: str, cells: int) -> None:
     if not 0 < rows <= MOST_STEPS:
         return
     x = d.add(Reshape, name, shape=(1, rows, width))
-    kind = ("lstm", "gru", "rnn")[d.pick((0, 1, 2))]
+    kind = ("lstm", "gru", "gru_reset_first", "rnn")[d.pick((0, 1, 2, 3))]
     gated = GATES[kind] * cells  # type: ignore[index]
     for back in (False, True)[: d.pick((1, 2))]:
         gates = d.add(MatMul, x, d.add_constant(width, gated, scale=width**-0.5))

@@ -39,8 +39,8 @@ UnaryKind = Literal[
 PARAMETERS: Mapping[str, str] = {"clip": "ab", "leaky_relu": "a", "elu": "a", "hardsigmoid": "ab"}
 """Those each unary kind reads; the others read none."""
 PadMode = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
-RecurrentKind = Literal["lstm", "gru", "rnn"]
-GATES: dict[RecurrentKind, int] = {"lstm": 4, "gru": 3, "rnn": 1}
+RecurrentKind = Literal["lstm", "gru", "gru_reset_first", "rnn"]
+GATES: dict[RecurrentKind, int] = {"lstm": 4, "gru": 3, "gru_reset_first": 3, "rnn": 1}
 """How many gates a recurrent layer has."""
 BinaryKind = Literal["add", "sub", "mul", "div", "max", "min", "pow", "coalesce"]
 
@@ -202,7 +202,8 @@ class Recurrent(Node):
     - lstm, gates i, o, f, g: c = f · c + i · inner(g), h = o · outer(c), with extra [3, H] times c added
       to i, o and f; y [.., T + 1, H] ends with the last c
     - gru, gates z, r, g: g = inner(x + r · (h · R + extra)) with extra [1, H], h = (1 - z) · g + z · h
-    - rnn: h = inner(x + h · R); extra [1, H] is not read
+    - gru_reset_first, gates z, r, g: g = inner(x + (r · h) · R), h = (1 - z) · g + z · h
+    - rnn: h = inner(x + h · R); here and in the one before extra [1, H] is not read
     """
 
     counts = (3, 4, 5)

@@ -65,10 +65,12 @@ def run_recurrent(
             i, f = (gate(a + c * extra[k]) for a, k in ((i, 0), (f, 2)))
             c = f * c + i * inner(g)
             h = gate(o + c * extra[1]) * activate(node.outer, c)
-        elif node.kind == "gru":
+        elif node.kind in ("gru", "gru_reset_first"):
             z, reset = (gate(given[k] + own[k]) for k in (0, 1))
-            g = inner(given[2] + reset * (own[2] + extra[0]))
-            h = (1 - z) * g + z * h
+            last = reset * (own[2] + extra[0])
+            if node.kind == "gru_reset_first":
+                last = (reset * h) @ r[:, 2 * len(r) :]
+            h = (1 - z) * inner(given[2] + last) + z * h
         else:
             h = inner(given[0] + own[0])
         rows[t] = h

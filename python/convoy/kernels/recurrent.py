@@ -29,15 +29,17 @@ VECTORS = 2
 
 @dataclass(frozen=True)
 class PackRecurrent(Recipe):
-    """[H, gates · H] → panels [ceil(H / width)][H][gates][width], zero-padded."""
+    """Some gates of [H, all · H] → panels [ceil(H / width)][H][gates][width], zero-padded."""
 
     constant: str
+    first: int
     gates: int
     width: int
 
     def pack(self, constants: Constants) -> recipes.Array:
         r = constants[self.constant]
         cells = len(r)
+        r = r[:, self.first * cells : (self.first + self.gates) * cells]
         panels = -(-cells // self.width)
         padded = np.zeros((cells, self.gates, panels * self.width), np.float32)
         padded[:, :, :cells] = r.reshape(cells, self.gates, cells)
@@ -52,6 +54,10 @@ class Recur(Step):
     layer: RecurrentKind
     x: Array
     r: Array
+    r_inner: Array | None
+    """The gate g of what is reset first, whose ``r`` has the others."""
+    kept: Array | None
+    """Scratch of what is reset first."""
     extra: Array | None
     h0: Array | None
     c0: Array | None
@@ -70,7 +76,8 @@ class Recur(Step):
         vectors = -(-self.cells // target.lanes) * GATES[self.layer]
         reading = vectors * target.lanes * 4 * self.cells / target.stream_rate
         each = max(self.sequences * self.cells * vectors / target.fma_units, reading)
-        return self.steps * (each + target.barrier * self.shared)
+        meetings = self.shared * (1 if self.kept is None else 2)
+        return self.steps * (each + target.barrier * meetings)
 
 
 def plan_recurrent(fusion: Fusion, values: Values) -> Iterator[Step]:
@@ -83,10 +90,16 @@ def plan_recurrent(fusion: Fusion, values: Values) -> Iterator[Step]:
     cells = graph.shape(r)[0]
     h0, c0, *_ = (*(values.array(state) for state in states), None, None)
     panels = -(-cells // width)
-    read = node.kind != "rnn" and bool(graph.constants[extra].any())
+    read = node.kind in ("lstm", "gru") and bool(graph.constants[extra].any())
+    reset_first = node.kind == "gru_reset_first"
+
+    def pack(first: int, count: int) -> Array:
+        return values.weight(PackRecurrent(r, first, count, width), panels * cells * count * width)
+
     yield Recur(
         note=make_note(fusion, graph), layer=node.kind, x=values.array(x), h0=h0, c0=c0,
-        r=values.weight(PackRecurrent(r, gates, width), panels * cells * gates * width),
+        r=pack(0, 2 if reset_first else gates), r_inner=pack(2, 1) if reset_first else None,
+        kept=values.scratch_array(sequences, cells) if reset_first else None,
         extra=values.array(extra) if read else None, y=values.define_array(fusion.output),
         sequences=sequences, steps=steps, cells=cells, back=node.back, clip=node.clip,
         gate=make_activation(node.gate), inner=make_activation(node.inner),
@@ -111,7 +124,8 @@ def _share_steps(sequences: int, weights: int, values: Values) -> bool:
 def emit_recurrent(step: Recur, w: Writer) -> str:
     w.headers.add("recurrent")
     w.declare(f'_Static_assert(CV_RECURRENT_VECTORS == {VECTORS}, "weights are packed for other panels");')
-    given = {"x": step.x, "r": step.r, "extra": step.extra, "h0": step.h0, "c0": step.c0, "y": step.y}
+    given = {"x": step.x, "r": step.r, "r_inner": step.r_inner, "extra": step.extra, "h0": step.h0}
+    given |= {"c0": step.c0, "y": step.y, "kept": step.kept}
     pointers = {name: "NULL" if array is None else w.pointer(array) for name, array in given.items()}
     literal = fields(
         kind=f"CV_{step.layer.upper()}", sequences=step.sequences, steps=step.steps, cells=step.cells,

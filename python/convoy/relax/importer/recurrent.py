@@ -1,8 +1,6 @@
 """RNN, GRU and LSTM: the products with the inputs for all steps at once, and a loop over the steps.
 
-The products are ops like any other, which a region takes, and so is the loop (``recurrent_op.py``).  That
-of a GRU that resets the state before its product is a function of TVM's; its attribute
-``convoy.recurrent`` names what it computes.
+The products are ops like any other, which a region takes, and so is the loop (``recurrent_op.py``).
 
 Sequences that have lengths of their own run through all steps.  Backward, each is turned in its length
 first, and runs forward.
@@ -31,14 +29,7 @@ from convoy.relax.importer.lengths import (
     read_lengths,
     turn,
 )
-from convoy.relax.importer.recurrent_loops import (
-    PANEL,
-    Form,
-    gru_reset_first_loop,
-    largest_divisor,
-    number_of_steps,
-)
-from convoy.relax.importer.recurrent_op import recurrent
+from convoy.relax.importer.recurrent_op import pack, recurrent
 
 _LENGTHS = 4
 """Which input has the lengths of the sequences."""
@@ -67,7 +58,7 @@ def _convert(op: str) -> Callable[[relax.BlockBuilder, list[Any], dict[str, Any]
         curves = _read_curves(op, len(directions), attrs)
         assert curves is not None
         made = [
-            _Direction(bb, op, inputs, attrs, d, back, lengths, curves[d]).run(x)
+            _Direction(bb, op, inputs, attrs, d, back, lengths, curves[d], x).run()
             for d, back in enumerate(directions)
         ]
         outputs = []
@@ -147,6 +138,7 @@ class _Direction:
         back: bool,
         lengths: Any,
         curves: tuple[Curve, ...],
+        x: Any,
     ) -> None:
         self.bb, self.op, self.inputs, self.attrs, self.at, self.back = bb, op, inputs, attrs, at, back
         self.lengths, self.curves = lengths, curves
@@ -155,37 +147,39 @@ class _Direction:
         gates = self.w.shape[0]
         both = inputs[3].value.numpy()[at] if inputs[3] is not None else np.zeros(2 * gates, np.float32)
         self.bias, self.state_bias = both[:gates].copy(), both[gates:].copy()
+        self.turned = self.back and lengths is not None
+        self.x = turn(bb, x, lengths) if self.turned else x
+        self.kind, self.extra = self._read_kind()
+        product = bb.emit(relax.op.matmul(self.x, constant(np.ascontiguousarray(self.w.T))))
+        self.gx = bb.emit(relax.op.add(product, constant(self.bias + self.state_bias)))
 
-    def run(self, x: Any) -> list[Any]:
-        """y [N, T, H] and the last states [N, H], for x [N, T, I]."""
-        bb, hidden, lengths = self.bb, self.hidden, self.lengths
-        turned = self.back and lengths is not None
-        x, back = (turn(bb, x, lengths), False) if turned else (x, self.back)
-        extra, r = [np.zeros((1, hidden), np.float32)], self.r
+    def _read_kind(self) -> tuple[str, Any]:
+        """The op's kind of loop, and its peepholes or bias; that is no longer the state's then."""
+        hidden = self.hidden
         if self.op == "LSTM":
             peep = self.inputs[7].value.numpy()[self.at] if self.inputs[7] is not None else None
-            extra = [np.zeros((3, hidden), np.float32) if peep is None else peep.reshape(3, hidden)]
-        elif self.op == "GRU" and self.attrs.get("linear_before_reset", 0):
-            extra = [self.state_bias[2 * hidden :].copy()[None]]
+            return "lstm", np.zeros((3, hidden), np.float32) if peep is None else peep.reshape(3, hidden)
+        if self.op == "GRU" and self.attrs.get("linear_before_reset", 0):
+            extra = self.state_bias[2 * hidden :].copy()[None]
             self.state_bias[2 * hidden :] = 0
-        elif self.op == "GRU":
-            r, extra = r[: 2 * hidden], [_pack(r[2 * hidden :])]
-        product = bb.emit(relax.op.matmul(x, constant(np.ascontiguousarray(self.w.T))))
-        gx = bb.emit(relax.op.add(product, constant(self.bias + self.state_bias)))
+            return "gru", extra
+        return "gru_reset_first" if self.op == "GRU" else "rnn", np.zeros((1, hidden), np.float32)
+
+    def run(self) -> list[Any]:
+        """y [N, T, H] and the last states [N, H], for x [N, T, I]."""
+        bb, x, gx, lengths, turned = self.bb, self.x, self.gx, self.lengths, self.turned
+        back = self.back and not turned
         states = [self.state(x, i) for i in ((5, 6) if self.op == "LSTM" else (5,))]
-        if self.op == "GRU" and not self.attrs.get("linear_before_reset", 0):
-            y, last = self._loop(gru_reset_first_loop, gx, [_pack(r), *extra], states, back)
-            return [y, last] if lengths is None else self._end(y, turned)
         if lengths is not None and _gives_cells(self.op, self.attrs):
-            gx = hold_behind(bb, gx, lengths, hidden)
+            gx = hold_behind(bb, gx, lengths, self.hidden)
         states = self._whole(x, states) if any(s is not None for s in states) else []
         clip = float(self.attrs.get("clip", 0.0))
         made = bb.emit(
             recurrent(
-                self.op.lower(),
+                self.kind,
                 gx,
-                constant(_pack(r)),
-                constant(extra[0]),
+                constant(pack(self.r)),
+                constant(self.extra),
                 states,
                 back=back,
                 clip=clip,
@@ -217,22 +211,6 @@ class _Direction:
         zeros = relax.op.zeros([x.ty.shape.values[0], self.hidden], "float32")
         return [self.bb.emit(zeros) if s is None else s for s in states]
 
-    def _loop(
-        self, loop: Callable[..., Any], gx: Any, weights: list[Any], given: list[Any], back: bool
-    ) -> list[Any]:
-        """A loop that TVM runs."""
-        bb, hidden, fed = self.bb, self.hidden, given[0] is not None
-        images, steps = gx.ty.shape.values[:2]
-        zeros = relax.op.zeros([1, hidden], "float32")
-        state = given[0] if fed else bb.emit(zeros)
-        clip = float(self.attrs.get("clip", 0.0))
-        function = loop(Form(number_of_steps(steps), hidden, back, fed, clip, self.curves))
-        name = bb.add_func(function, f"{self.op.lower()}_loop")
-        types = [relax.TensorType([images, steps, hidden], "float32")]
-        types += [relax.TensorType([images, hidden], "float32")]
-        made = bb.emit(relax.call_tir(name, [gx, *map(constant, weights), state], types))
-        return [bb.emit(relax.TupleGetItem(made, i)) for i in range(2)]
-
     def state(self, x: Any, index: int) -> Any:
         """A state before the first step, of as many images as x; None for zeros."""
         given = self.inputs[index]
@@ -253,12 +231,6 @@ def _is_zero(bb: Any, given: Any) -> bool:
         return not given.value.numpy().any()
     made = bb.lookup_binding(given) if isinstance(given, relax.Var) else None
     return made is not None and op_name(made) == "broadcast_to" and _is_zero(bb, made.args[0])
-
-
-def _pack(r: Any) -> Any:
-    """R [gates · H, H] in panels of columns of its transpose, as the loops read it."""
-    width = largest_divisor(r.shape[0], PANEL)
-    return np.ascontiguousarray(r.reshape(-1, width, r.shape[1]).transpose(0, 2, 1))
 
 
 RECURRENT = {op: _convert(op) for op in DEFAULTS}

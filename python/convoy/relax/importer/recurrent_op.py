@@ -10,15 +10,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import _ffi_api, register_op_attr
 
 from convoy.graph.ops import Curve
 from convoy.ops.recurrent import read_curves
-from convoy.relax.importer.recurrent_loops import Form, gru_loop, lstm_loop, number_of_steps, rnn_loop
+from convoy.relax.importer.idioms.definitions import constant
+from convoy.relax.importer.recurrent_loops import (
+    PANEL,
+    Form,
+    gru_loop,
+    gru_reset_first_loop,
+    largest_divisor,
+    lstm_loop,
+    number_of_steps,
+    rnn_loop,
+)
 
 NAME = "relax.convoy.recurrent"
+
+_LOOPS = {
+    "lstm": lstm_loop,
+    "gru": gru_loop,
+    "gru_reset_first": gru_reset_first_loop,
+    "rnn": rnn_loop,
+}
 
 
 def recurrent(
@@ -38,6 +56,17 @@ def recurrent(
     return relax.Call(tvm.ir.Op.get(NAME), [x, r, extra, *states], attrs)
 
 
+def pack(r: Any) -> Any:
+    """R [gates · H, H] in panels of columns of its transpose, as the loops read it."""
+    width = largest_divisor(r.shape[0], PANEL)
+    return np.ascontiguousarray(r.reshape(-1, width, r.shape[1]).transpose(0, 2, 1))
+
+
+def unpack(panels: Any) -> Any:
+    """R [gates · H, H], of what ``pack`` made of it."""
+    return panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])
+
+
 def _infer_type(call: relax.Call, context: Any) -> relax.Type:
     sequences, steps, _ = call.args[0].ty.shape.values
     lstm = str(call.attrs["kind"]) == "lstm"
@@ -54,14 +83,18 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> Any:
     if not fed:
         zeros = relax.op.zeros([1, hidden], "float32")
         states = [bb.emit(zeros)] * (2 if kind == "lstm" else 1)
-    make = {"lstm": lstm_loop, "gru": gru_loop, "rnn": rnn_loop}[kind]
     form = Form(number_of_steps(steps), hidden, back, fed, clip, read_curves(call.attrs))
-    name = bb.add_func(make(form), f"{kind}_loop")
+    name = bb.add_func(_LOOPS[kind](form), f"{kind}_loop")
     if kind == "gru":
         extra = bb.emit(relax.op.reshape(extra, [hidden]))
     types = [relax.TensorType([images, steps, hidden], "float32")]
     types += [relax.TensorType([images, hidden], "float32") for _ in states]
-    made = bb.emit(relax.call_tir(name, [x, r, *([] if kind == "rnn" else [extra]), *states], types))
+    if kind == "gru_reset_first":
+        weights = unpack(r.value.numpy())
+        parts = [constant(pack(weights[: 2 * hidden])), constant(pack(weights[2 * hidden :]))]
+    else:
+        parts = [r] if kind == "rnn" else [r, extra]
+    made = bb.emit(relax.call_tir(name, [x, *parts, *states], types))
     y = bb.emit(relax.TupleGetItem(made, 0))
     if kind != "lstm":
         return y
