@@ -81,3 +81,30 @@ def test_an_axis_is_one_of_the_data_s(op: str) -> None:
         else:
             with pytest.raises(ModelError, match=r"expected axes of the 4 that there are, each once, got"):
                 load(made)
+
+
+@pytest.mark.parametrize("cast", [False, True])
+@pytest.mark.parametrize("op", ["Add", "Pow", "Less", "CumSum", "ReduceMean", "Clip"])
+def test_truths_are_no_numbers(op: str, cast: bool) -> None:
+    """PyTorch's older exporter adds truths up; TVM has means and powers of them, and fails over others."""
+    more = {"Add": ["t"], "Pow": ["t"], "Less": ["t"], "CumSum": ["axis"]}.get(op, [])
+    graph = helper.make_graph(
+        [
+            helper.make_node("Greater", ["x", "x"], ["above"]),
+            helper.make_node(
+                "Cast" if cast else "Not", ["above"], ["t"], **({"to": FLOAT} if cast else {})
+            ),
+            helper.make_node(op, ["t", *more], ["y"], name="node"),
+        ],
+        "network",
+        [helper.make_tensor_value_info("x", FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.UNDEFINED, None)],
+        [numpy_helper.from_array(np.int64(1), "axis")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    if cast:
+        load(made)
+        return
+    with pytest.raises(ModelError) as refused:
+        load(made)
+    assert f"{op} node: expected numbers as input 0, got truths (bool); cast t to" in str(refused.value)

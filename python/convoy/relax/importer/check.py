@@ -8,7 +8,7 @@ from numbers import Integral
 import numpy as np
 import onnx
 import tvm
-from onnx import defs, helper
+from onnx import TensorProto, defs, helper
 from tvm import relax
 
 from convoy.errors import ModelError
@@ -93,8 +93,8 @@ def check_model(model: Model) -> None:
     ------
     ModelError
         For an opset ONNX does not have, a length of 2^31 or more, an op of another domain that is named
-        like one of ONNX's, and attributes of ops on windows that are too small, too large, too many, too
-        few or unknown.
+        like one of ONNX's, truths where an op reads numbers, and attributes of ops on windows that are
+        too small, too large, too many, too few or unknown.
     """
     known = defs.onnx_opset_version()
     if not 1 <= model.opset <= known:
@@ -115,7 +115,8 @@ def check_model(model: Model) -> None:
             )
     asked = _WINDOWED | _BLOCKS | CHECKS.keys()
     shapes = infer_shapes(model) if any(node.op_type in asked for node in model.graph.node) else {}
-    kinds = _kinds(model) if any(node.op_type in CHECKS for node in model.graph.node) else {}
+    ops = {node.op_type for node in model.graph.node}
+    kinds = _kinds(model) if _has_truths(model) or not ops.isdisjoint(CHECKS) else {}
     quantised = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
     constants = model.constants() if quantised else {}
     functions = {(function.domain, function.name) for function in model.skeleton.functions}
@@ -129,6 +130,8 @@ def check_model(model: Model) -> None:
                 f"one of {node.domain}",
                 *_FOR_ONE_MACHINE.get(node.domain, ()),
             )
+        if (node.domain, node.op_type) not in functions:
+            _check_truths(model, node, kinds)
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.ref_attr_name}
         if node.op_type in _PADDED_ONCE:
             _check_padding(model, node, attributes)
@@ -203,6 +206,29 @@ def _check_type(model: Model, name: str, ty: relax.Type) -> None:
             f"expected a tensor that can be, got the shape {lengths}",
             "correct the pads, strides or sizes it is computed with, or give a larger input",
         )
+
+
+_TRUTHS = "tensor(bool)"
+
+
+def _has_truths(model: Model) -> bool:
+    """May there be tensors of bool, other than by attributes of ops in graphs within it?"""
+    made = {node.op_type for node in model.graph.node if defs.has(node.op_type)}
+    results = (o for op in made for o in defs.get_schema(op).outputs)
+    given = (*model.graph.input, *model.graph.initializer)
+    kinds = {getattr(v, "data_type", 0) or v.type.tensor_type.elem_type for v in given}
+    return TensorProto.BOOL in kinds or any(_TRUTHS in result.types for result in results)
+
+
+def _check_truths(model: Model, node: onnx.NodeProto, kinds: Mapping[str, int]) -> None:
+    """TVM computes some ops of truths that ONNX has not, each in its own way, and fails over others."""
+    if node.domain not in ("", "ai.onnx") or not defs.has(node.op_type):
+        return
+    formal = defs.get_schema(node.op_type).inputs  # the newest: an older op may read what that does
+    for i, name in enumerate(node.input):
+        if kinds.get(name) == TensorProto.BOOL and _TRUTHS not in formal[min(i, len(formal) - 1)].types:
+            remedy = f"cast {name} to a type of numbers in front of it"
+            raise _problem(model, node, f"numbers as input {i}", "truths (bool)", remedy)
 
 
 def _kinds(model: Model) -> dict[str, int]:
