@@ -110,6 +110,31 @@ def test_bits_as_another_type(run_tvm, rng) -> None:
     np.testing.assert_array_equal(found, x.view("int32"))
 
 
+def test_bits_of_truths(run_tvm) -> None:
+    """LLVM ended in an error: it has a bool in one bit."""
+    x = np.array([True, False, True])
+    made = [f"{a}[3] x) => ({b}[3] y) {{ y = BitCast <to = {to}> (x) }}" for a, b, to in _TRUTHS]
+    (numbers,) = run_tvm(load(make(f"network ({made[0]}", 26)), x)
+    np.testing.assert_array_equal(numbers, x.view("uint8"))
+    (truths,) = run_tvm(load(make(f"network ({made[1]}", 26)), numbers)
+    np.testing.assert_array_equal(truths, x)
+
+
+_TRUTHS = (("bool", "uint8", 2), ("uint8", "bool", 9))
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+def test_of_no_truths_none_is_true_and_all_are(op: str, late: bool) -> None:
+    axes = "int64[1] a" if late else ""
+    known = "" if late else "<int64[1] a = {1}>"
+    text = f"network (bool[2,0] x, {axes}) => (bool[M,N] y) {known} {{ y = {op} (x, a) }}"
+    x = np.zeros((2, 0), bool)
+    executable = convoy.compile(make(text.replace(", )", ")"), 20), threads=1)
+    (found,) = convoy.load(executable).run([x, np.array([1])][: 1 + late])
+    np.testing.assert_array_equal(found, np.full((2, 1), op == "ReduceMin"))
+
+
 @pytest.mark.parametrize("mode", ["linear", "circular"])
 def test_a_cache_takes_new_rows_from_each_index_on(mode: str, run_tvm, rng) -> None:
     model = make(

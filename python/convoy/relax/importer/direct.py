@@ -234,8 +234,10 @@ def convert_cumulative_product(bb: relax.BlockBuilder, inputs: Inputs, attrs: At
 
 
 def convert_bit_cast(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:
-    """The same bits as another type of the same width."""
+    """The same bits as another type of the same width; LLVM has a bool in one bit."""
     dtype = str(helper.tensor_dtype_to_np_dtype(attrs["to"]))
+    if "bool" in (dtype, str(inputs[0].ty.dtype)):
+        return relax.op.astype(inputs[0], dtype)
 
     def compute(x: Any) -> Any:
         return te.compute(x.shape, lambda *i: tirx.reinterpret(dtype, x(*i)))

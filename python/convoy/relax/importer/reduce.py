@@ -147,7 +147,12 @@ def _reduce_bools(bb: relax.BlockBuilder, op: str, x: Any, axes: Any, attrs: dic
         return None
     numbers = bb.emit(relax.op.astype(x, "int8"))
     found = bb.emit(_OF_BOOLS[op](numbers, listed or None, bool(attrs.get("keepdims", 1))))
-    return relax.op.astype(found, "bool")
+    return _as_truth(found)
+
+
+def _as_truth(extreme: Any) -> Any:
+    """The extreme of no numbers is that of the type: none of them is true, and all are."""
+    return relax.op.greater(extreme, relax.const(0, "int8"))
 
 
 def _log_sum_exp_along(bb: Any, x: Any, axes: list[int], keepdims: bool) -> Any:
@@ -188,7 +193,8 @@ def _convert(op: str, make: Callable[[_Late, Any], Any]) -> Converter:
         late = _Late(bb, sizes, axes, once=not keepdims, none_means_all=all_)
         dtype = x.ty.dtype.dtype
         number = bb.emit(relax.op.astype(x, "int8")) if dtype == "bool" else x
-        result = bb.normalize(relax.op.astype(make(late, number), dtype))
+        made = make(late, number)
+        result = bb.normalize(_as_truth(made) if dtype == "bool" else relax.op.astype(made, dtype))
         if keepdims:
             return result
         return relax.op.reshape(result, late.axes.leave_out(sizes, count))
