@@ -270,7 +270,7 @@ def stretch(bb: Any, x: Any, shape: Sequence[Any], whole: dict[int, Any]) -> Any
 
         return te.compute(sizes, pick, name="stretch")
 
-    return bb.emit_te(compute, x, relax.ShapeExpr(sizes))
+    return bb.emit_te(compute, x, relax.ShapeExpr(sizes), primfunc_name_hint="stretch")
 
 
 def _related(a: Any, b: Any) -> bool:

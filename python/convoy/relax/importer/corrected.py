@@ -195,7 +195,7 @@ def convert_eye_like(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str,
     def compute(sizes: Any) -> te.Tensor:
         return te.compute(list(sizes), lambda i, j: (j - i == k).astype(dtype), name="eye")
 
-    return bb.emit_te(compute, x.ty.shape)
+    return bb.emit_te(compute, x.ty.shape, primfunc_name_hint="eye_like")
 
 
 def convert_mod(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:

@@ -242,7 +242,7 @@ def convert_bit_cast(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) 
     def compute(x: Any) -> Any:
         return te.compute(x.shape, lambda *i: tirx.reinterpret(dtype, x(*i)))
 
-    return bb.emit_te(compute, inputs[0])
+    return bb.emit_te(compute, inputs[0], primfunc_name_hint="bit_cast")
 
 
 def convert_rms_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: Attributes) -> Any:

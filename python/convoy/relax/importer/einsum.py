@@ -100,7 +100,7 @@ def _take_diagonal(bb: Any, x: Any, term: Term) -> tuple[Any, Term]:
             sizes, lambda *at: x(*(at[once.index(letter)] for letter in term)), name="diagonal"
         )
 
-    return bb.emit_te(compute, x), once
+    return bb.emit_te(compute, x, primfunc_name_hint="diagonal"), once
 
 
 def _stretch(bb: Any, x: Any, term: Term, sizes: dict[str, Any]) -> Any:

@@ -65,7 +65,7 @@ def turn(bb: Any, x: Any, lengths: Any, *, time: int = 1, batch: int = 0) -> Any
 
         return te.compute(x.shape, pick, name="turn")
 
-    return bb.emit_te(compute, x, lengths)
+    return bb.emit_te(compute, x, lengths, primfunc_name_hint="turn")
 
 
 def clear_behind(bb: Any, y: Any, lengths: Any, *, back: bool) -> Any:
@@ -119,7 +119,7 @@ def _compute(
         shape = (images, steps if rows is None else rows, width)
         return te.compute(shape, lambda n, t, k: pick(x, lengths(n), n, t, k), name=name)
 
-    return bb.emit_te(compute, x, lengths)
+    return bb.emit_te(compute, x, lengths, primfunc_name_hint=name)
 
 
 def _zero(x: te.Tensor) -> Any:

@@ -124,7 +124,13 @@ def _pad_open(bb: Any, x: Any, widths: list[Any], mode: str, value: Any) -> Any:
 
         return te.compute(list(sizes), pick, name="pad_open")
 
-    return bb.emit_te(compute, x, fill, *map(relax.ShapeExpr, (sizes, before, cut, left)))
+    return bb.emit_te(
+        compute,
+        x,
+        fill,
+        *map(relax.ShapeExpr, (sizes, before, cut, left)),
+        primfunc_name_hint="pad_open",
+    )
 
 
 def _reflect(p: Any, d: Any) -> Any:

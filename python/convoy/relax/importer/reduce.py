@@ -39,7 +39,7 @@ class _Late:
                 sizes, lambda *i: reducer(x(*(a + k for a, k in zip(i, inner, strict=True))), axis=inner)
             )
 
-        return self.bb.emit_te(compute, x, self.shape)
+        return self.bb.emit_te(compute, x, self.shape, primfunc_name_hint="reduce_late")
 
 
 def _mean(late: _Late, x: Any) -> Any:

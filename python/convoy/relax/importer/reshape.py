@@ -220,4 +220,4 @@ def convert_tile(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
 
         return te.compute(list(sizes), pick, name="tile_open")
 
-    return bb.emit_te(compute, x, relax.ShapeExpr(joined))
+    return bb.emit_te(compute, x, relax.ShapeExpr(joined), primfunc_name_hint="tile_open")

@@ -157,7 +157,7 @@ def convert_col2im(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
         return te.compute((x.shape[0], channels, *sizes), at, name="col2im")
 
-    return bb.emit_te(compute, x, relax.ShapeExpr(image))
+    return bb.emit_te(compute, x, relax.ShapeExpr(image), primfunc_name_hint="col2im")
 
 
 def convert_deform_conv(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
@@ -183,7 +183,7 @@ def convert_deform_conv(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> An
     def compute(x: te.Tensor, offset: te.Tensor, *mask: te.Tensor) -> te.Tensor:
         return _sample(x, offset, mask, shape[2:], channels // attrs.get("offset_group", 1), *how)
 
-    columns = bb.emit_te(compute, x, *sampled)
+    columns = bb.emit_te(compute, x, *sampled, primfunc_name_hint="deformed_columns")
     flat = [shape[0], shape[1] * taps, 1, 1]
     if is_constant(weight):
         kernel = relax.const(weight.value.numpy().reshape(flat))
