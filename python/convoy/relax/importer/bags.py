@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from convoy.relax.importer.prepare import infer_shapes
+from convoy.relax.importer.prepare import infer_shapes, write_nodes
 from convoy.relax.importer.read import Model
 from convoy.relax.importer.subgraphs import all_names
 
@@ -34,20 +34,20 @@ def write_bags(model: Model) -> None:
     """Write such Loops as ``Bags`` of the rows that all of them take."""
     if not any(node.op_type == "Loop" for node in model.graph.node):
         return
-    reader, nodes = _Reader(model), []
-    for node in model.graph.node:
+    reader = _Reader(model)
+
+    def write(node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         found = reader.read(node) if node.op_type == "Loop" else None
         if found is None:
-            nodes.append(node)
-            continue
+            return None
         mean, table, indices, *bounds = found
         rows = reader.name_new(f"{node.output[0]}/rows")
-        nodes.append(helper.make_node("Gather", [table, indices], [rows], f"{node.name}/rows"))
-        made = helper.make_node(BAGS, [rows, *bounds], node.output, node.name, domain="convoy", mean=mean)
-        nodes.append(made)
-    if len(nodes) > len(model.graph.node):
-        del model.graph.node[:]
-        model.graph.node.extend(nodes)
+        return [
+            helper.make_node("Gather", [table, indices], [rows], f"{node.name}/rows"),
+            helper.make_node(BAGS, [rows, *bounds], node.output, node.name, domain="convoy", mean=mean),
+        ]
+
+    if write_nodes(model, write):
         model.name_nodes()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import onnx
@@ -306,6 +306,17 @@ def infer_shapes(model: Model) -> dict[str, tuple[int | str, ...]]:
         if kind.tensor_type.HasField("shape")
     }
     return shapes | {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+
+
+def write_nodes(model: Model, write: Callable[[onnx.NodeProto], list[onnx.NodeProto] | None]) -> bool:
+    """Put what ``write`` makes of nodes in their places; None: a node stays.  Was anything made?"""
+    made = [(node, write(node)) for node in model.graph.node]
+    if all(written is None for _, written in made):
+        return False
+    nodes = [part for node, written in made for part in ([node] if written is None else written)]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return True
 
 
 def infer_types(model: Model) -> dict[str, onnx.TypeProto]:

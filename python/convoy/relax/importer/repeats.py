@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from convoy.relax.importer.prepare import infer_shapes
+from convoy.relax.importer.prepare import infer_shapes, write_nodes
 from convoy.relax.importer.read import Model
 
 REPEATS = "Repeats"
@@ -31,23 +31,24 @@ def write_repeats(model: Model) -> None:
     """Write such Loops, and the ConcatFromSequence behind them, as ``Repeats``."""
     if not any(node.op_type == "ConcatFromSequence" for node in model.graph.node):
         return
-    reader, nodes = _Reader(model), []
-    for node in model.graph.node:
+    reader = _Reader(model)
+
+    def write(node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         found = reader.read(node) if node.op_type == "ConcatFromSequence" else None
         if found is None:
-            nodes.append(node)
-            continue
+            return None
         x, repeats, axis = found
-        made = helper.make_node(REPEATS, [x, repeats], node.output, node.name, domain="convoy", axis=axis)
-        nodes.append(made)
-        reader.written = True
-    if reader.written:
+        return [helper.make_node(REPEATS, [x, repeats], node.output, node.name, domain="convoy", axis=axis)]
+
+    if write_nodes(model, write):
+        kept = _read_ones(model)
         del model.graph.node[:]
-        model.graph.node.extend(_read_ones(model, nodes))
+        model.graph.node.extend(kept)
 
 
-def _read_ones(model: Model, nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+def _read_ones(model: Model) -> list[onnx.NodeProto]:
     """The nodes without the lists, and loops over them, that nothing reads any more."""
+    nodes = list(model.graph.node)
     results = {value.name for value in model.graph.output}
     while True:
         read = results.union(*({*node.input, *_captured(node)} for node in nodes))
@@ -72,7 +73,6 @@ class _Reader:
         self.shapes = infer_shapes(model)
         self.constants: Known = model.constants()
         self.makers: Makers = {name: node for node in model.graph.node for name in node.output}
-        self.written = False
 
     def read(self, joined: onnx.NodeProto) -> tuple[str, str, int] | None:
         """The tensor, how often to take its slices, and their axis; None for another list."""
