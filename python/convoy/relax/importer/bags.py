@@ -10,13 +10,12 @@ Steps of a loop are calls of TVM's virtual machine, some twenty of them a bag.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
 
+from convoy.relax.importer.loop_body import Known, LoopBody, read_attribute
 from convoy.relax.importer.prepare import infer_shapes, write_nodes
 from convoy.relax.importer.read import Model
 from convoy.relax.importer.subgraphs import all_names
@@ -27,7 +26,6 @@ BAGS = "Bags"
 MEANS = {"ReduceSum": 0, "ReduceMean": 1}
 
 Shapes = Mapping[str, tuple[int | str, ...]]
-Known = Mapping[str, NDArray[np.generic]]
 
 
 def write_bags(model: Model) -> None:
@@ -106,24 +104,8 @@ class _Reader:
         return whole and place is not None and place.size == 1 and place.item() in (0, -1)
 
 
-class _Body:
-    """What a Loop does at a step."""
-
-    def __init__(self, body: onnx.GraphProto, constants: Known) -> None:
-        inner = {t.name: numpy_helper.to_array(t) for t in body.initializer}
-        for part in body.node:
-            if part.op_type == "Constant" and part.attribute[0].name == "value":
-                inner[part.output[0]] = numpy_helper.to_array(part.attribute[0].t)
-        self.known: Known = {**constants, **inner}
-        self.makers = {name: part for part in body.node for name in part.output}
-        self.step, self.condition = (value.name for value in body.input)
-        self.outputs = [value.name for value in body.output]
-        self.inside = {*self.makers, *inner, self.step, self.condition}
-
-    def made(self, name: str, *ops: str) -> onnx.NodeProto | None:
-        """What makes a tensor, if it is such an op."""
-        maker = self.makers.get(name)
-        return maker if maker is not None and maker.op_type in ops and not maker.domain else None
+class _Body(LoopBody):
+    """What such a Loop does at a step."""
 
     def at_step(self, name: str) -> str | None:
         """The tensor of which this is the element of the step, with an axis of one; None: of none."""
@@ -133,30 +115,15 @@ class _Body:
             return None
         return str(taken.input[0])
 
-    def is_true(self, name: str) -> bool:
-        value = self.known.get(name)
-        return value is not None and value.size == 1 and bool(value.item())
-
-    def goes_on(self) -> bool:
-        """Does nothing but the count end it?"""
-        name = self.outputs[0]
-        while (same := self.made(name, "Cast", "Identity")) is not None:
-            name = same.input[0]
-        return name == self.condition or self.is_true(name)
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
-
 
 def _axis(node: onnx.NodeProto) -> int:
-    axis: int = _attribute(node, "axis", 0)
+    axis: int = read_attribute(node, "axis", 0)
     return axis
 
 
 def _reduces_rows(node: onnx.NodeProto, known: Known) -> bool:
-    axes = known.get(node.input[1]) if len(node.input) > 1 else np.array(_attribute(node, "axes", []))
-    return axes is not None and axes.tolist() in ([0], [-2]) and not _attribute(node, "keepdims", 1)
+    axes = known.get(node.input[1]) if len(node.input) > 1 else np.array(read_attribute(node, "axes", []))
+    return axes is not None and axes.tolist() in ([0], [-2]) and not read_attribute(node, "keepdims", 1)
 
 
 def _cuts_first(node: onnx.NodeProto, known: Known) -> bool:

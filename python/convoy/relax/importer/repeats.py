@@ -9,22 +9,16 @@ The list has tensors of different sizes, as many as only a run knows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from convoy.relax.importer.loop_body import Known, LoopBody, Makers, read_attribute
 from convoy.relax.importer.prepare import infer_shapes, write_nodes
 from convoy.relax.importer.read import Model
 
 REPEATS = "Repeats"
 """An op of ours: of a tensor, and how often to take each of its slices along ``axis``, those slices."""
-
-Makers = Mapping[str, onnx.NodeProto]
-Known = Mapping[str, NDArray[np.generic]]
 
 
 def write_repeats(model: Model) -> None:
@@ -77,7 +71,7 @@ class _Reader:
     def read(self, joined: onnx.NodeProto) -> tuple[str, str, int] | None:
         """The tensor, how often to take its slices, and their axis; None for another list."""
         loop = self._made(joined.input[0], "Loop")
-        if loop is None or _attribute(joined, "new_axis", 0):
+        if loop is None or read_attribute(joined, "new_axis", 0):
             return None
         inner = loop.attribute[0].g
         if [len(x) for x in (loop.input, loop.output, inner.input, inner.output)] != [3, 1, 3, 2]:
@@ -89,7 +83,7 @@ class _Reader:
         if adds is None or list(adds.input) != [adds.input[0], adds.input[1]] or not (empty and endless):
             return None
         found = body.repeated(adds.input[1])
-        if adds.input[0] != body.items or not body.goes_on() or found is None:
+        if [adds.input[0]] != body.states or not body.goes_on() or found is None:
             return None
         slices, times, wide, shape = found
         x, axis = self._split(slices)
@@ -97,7 +91,9 @@ class _Reader:
         sizes = self.shapes.get(x)
         if sizes is None or not 0 <= axis < len(sizes) or len(self.shapes.get(repeats, ())) != 1:
             return None
-        if _attribute(joined, "axis", 0) % len(sizes) != axis or not self._counts(loop.input[0], x, axis):
+        if read_attribute(joined, "axis", 0) % len(sizes) != axis or not self._counts(
+            loop.input[0], x, axis
+        ):
             return None
         return (x, repeats, axis) if body.joins(slices, times, wide, shape, sizes, axis) else None
 
@@ -110,11 +106,11 @@ class _Reader:
         split = self._made(name, "SplitToSequence")
         if split is None:
             return "", 0
-        x, axis = str(split.input[0]), int(_attribute(split, "axis", 0))
+        x, axis = str(split.input[0]), int(read_attribute(split, "axis", 0))
         if len(split.input) > 1 and split.input[1]:
             ones = _is_all(split.input[1], 1, self.makers, self.constants)
         else:
-            ones = bool(_attribute(split, "keepdims", 1))
+            ones = bool(read_attribute(split, "keepdims", 1))
         return (x, axis % max(len(self.shapes.get(x, ())), 1)) if ones else ("", 0)
 
     def _counts(self, count: str, x: str, axis: int) -> bool:
@@ -132,34 +128,12 @@ class _Reader:
         return int(place.item()) % len(self.shapes[x]) == axis
 
 
-class _Body:
-    """What a Loop does at a step."""
-
-    def __init__(self, body: onnx.GraphProto, constants: Known) -> None:
-        inner = {t.name: numpy_helper.to_array(t) for t in body.initializer}
-        for part in body.node:
-            if part.op_type == "Constant" and part.attribute[0].name == "value":
-                inner[part.output[0]] = numpy_helper.to_array(part.attribute[0].t)
-        self.known: Known = {**constants, **inner}
-        self.makers: Makers = {name: part for part in body.node for name in part.output}
-        self.step, self.condition, self.items = (value.name for value in body.input)
-        self.outputs = [value.name for value in body.output]
-
-    def made(self, name: str, *ops: str) -> onnx.NodeProto | None:
-        """What makes a tensor, if it is such an op."""
-        maker = self.makers.get(name)
-        return maker if maker is not None and maker.op_type in ops and not maker.domain else None
+class _Body(LoopBody):
+    """What such a Loop does at a step."""
 
     def is_all(self, name: str, number: int) -> bool:
         """Is a tensor this number everywhere?"""
         return _is_all(name, number, self.makers, self.known)
-
-    def goes_on(self) -> bool:
-        """Does nothing but the count end it?"""
-        name = self.outputs[0]
-        while (same := self.made(name, "Cast", "Identity")) is not None:
-            name = same.input[0]
-        return name == self.condition or self.is_all(name, 1)
 
     def at_step(self, name: str) -> str | None:
         """The list of which this is the element of the step."""
@@ -204,7 +178,7 @@ class _Body:
         if len(apart.input) > 1:
             axes = self.known.get(apart.input[1])
         else:
-            axes = np.array(_attribute(apart, "axes", []))
+            axes = np.array(read_attribute(apart, "axes", []))
         before, behind = (self.known.get(concat.input[i]) for i in (0, 2))
         wanted = self.known.get(shape.input[1])
         if axes is None or before is None or behind is None or wanted is None:
@@ -239,7 +213,3 @@ def _is_all(name: str, number: int, makers: Makers, known: Known) -> bool:
             for a, b in (maker.input, reversed(maker.input))
         )
     return maker.op_type in ("Cast", "Identity") and _is_all(maker.input[0], number, makers, known)
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
