@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.s_tir import Schedule
 
-from convoy.relax.schedule import count_shared, schedule, schedule_loops
+from convoy.relax.schedule import count_shared, drop_scopes, schedule, schedule_loops
 
 
 def chain(size: int, *, twice: bool = False):
@@ -99,14 +99,15 @@ def test_neighbours_and_short_sums_stay_innermost(shape: tuple[int, ...], axis: 
     assert innermost(schedule(arg_max(shape, axis))) == "k"
 
 
-def test_marks_of_scatters_are_gone() -> None:
+@pytest.mark.parametrize("make", [schedule_loops, drop_scopes])
+def test_marks_of_scatters_are_gone(make) -> None:
     # LLVM's code generator warns of each "pragma_scope" on the terminal; other attributes stay
     def mark(key: str) -> tirx.PrimFunc:
         function = chain(4)
         return function.with_body(tirx.AttrStmt(tirx.const(0), key, tvm.ir.StringImm("seq"), function.body))
 
     module = tvm.IRModule({"scope": mark("pragma_scope"), "other": mark("pragma_other")})
-    scheduled = schedule_loops()(module)
+    scheduled = make()(module)
     assert "pragma_scope" not in scheduled["scope"].script()
     assert "pragma_other" in scheduled["other"].script()
 

@@ -12,6 +12,7 @@ import onnx
 
 from convoy.bench.accuracy import BOUND, compare_outputs, reference_outputs
 from convoy.bench.doubles import MOST_FLOPS, Verdict, judge_in_doubles
+from convoy.bench.draws import hold_draws
 from convoy.bench.inputs import Arrays, model_inputs, seeded_inputs
 from convoy.bench.nudged import allow_for_ties
 from convoy.bench.smaller import shrink
@@ -75,6 +76,7 @@ def bisect(
         If ONNX Runtime refuses the network as it is.
     """
     end = time.monotonic() + seconds
+    model, _ = hold_draws(model)
     fixed = _fix_sizes(model, seeded_inputs(model, shapes, seed))
     first = find_failure(fixed, seed, bound, options, Report())
     if first is None:

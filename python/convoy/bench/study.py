@@ -16,6 +16,7 @@ import onnx
 
 from convoy import target, zoo
 from convoy.bench.batch import set_batch
+from convoy.bench.draws import hold_draws
 from convoy.bench.engines import OURS, PACKAGES
 from convoy.bench.inputs import read_model
 from convoy.bench.job import Precision, Progress
@@ -23,7 +24,7 @@ from convoy.bench.machine import load_average
 from convoy.bench.measure import Measurement, Timing, measure
 from convoy.deploy.requests import Load
 from convoy.errors import ConvoyError, ModelError
-from convoy.onnx_file import Shapes
+from convoy.onnx_file import Shapes, parse_file
 from convoy.target.this_machine import describe_cpu
 from convoy.text import to_json
 
@@ -159,14 +160,22 @@ def check_name(model: str, step: str = "bench") -> None:
 def model_file(model: str, batch: int, progress: Progress, step: str = "bench") -> Iterator[Path]:
     """The model as an ONNX file: itself, or one that lives as long as the context.
 
+    A benchmark compares answers, and so has constants in the place of random numbers.
+
     Networks of the zoo lose a final softmax: it hides errors, and takes none of the time.
     """
     there = os.path.exists(model)  # Path's own raises for a name longer than any file's
-    if there and not batch:
+    drawing = hold_draws(parse_file(Path(model)))[1] if there and step == "bench" else []
+    if there and not batch and not drawing:
         yield Path(model)
         return
     if there:
         proto = read_model(model)
+        if drawing:
+            progress(
+                f"random numbers are drawn by {', '.join(drawing)}: timed with constants in their place"
+            )
+            proto, _ = hold_draws(proto)
     else:
         check_name(model, step)
         progress("giving it seeded weights")

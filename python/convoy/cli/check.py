@@ -20,6 +20,7 @@ from convoy.bench.accuracy import (
     same_top,
 )
 from convoy.bench.doubles import MOST_FLOPS, judge_in_doubles
+from convoy.bench.draws import hold_draws
 from convoy.bench.inner import ONE_VALUE, blind_outputs, expose_inner, proves_nothing
 from convoy.bench.inputs import seeded_inputs
 from convoy.bench.layers import compare_layers
@@ -101,7 +102,14 @@ def check_model(
     if not 0 <= bound < float("inf"):
         raise typer.BadParameter(f"expected --bound of at least 0, got {bound}")
     sizes = parse_sizes(shape)
-    whole = parse_file(model)  # external data stays outside: a message holds 2 GB at most
+    # external data stays outside: a message holds 2 GB at most
+    whole, drawing = hold_draws(parse_file(model))
+    if drawing:
+        say(
+            line(
+                f"random numbers are drawn by {', '.join(drawing)}: compared with constants in their place"
+            )
+        )
     versions = list_versions(whole, sizes)
     passed = True
     for version in versions:

@@ -57,7 +57,7 @@ from convoy.relax.roi_align import align_by_channels
 from convoy.relax.room import expect_room
 from convoy.relax.running_sums import add_rows
 from convoy.relax.scatter import scatter_by_coordinates
-from convoy.relax.schedule import count_shared, schedule_loops
+from convoy.relax.schedule import count_shared, drop_scopes, schedule_loops
 from convoy.relax.share import share_counts
 from convoy.relax.size_tensors import compute_sizes_apart
 from convoy.relax.unique import find_unique_in_loops
@@ -263,7 +263,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         module = add_rows()(find_unique_in_loops()(find_places_in_loops()(module)))
         module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
         module = align_by_channels()(keep_nans()(reduce_extremes()(scatter_by_coordinates()(module))))
-        module = find_least()(module)
+        module = drop_scopes()(find_least()(module))
         module = give_team(schedule_loops()(run_pipeline(module, target)), context)
         return embed(module, describe(signature, module, context.target, options, report), example)
 

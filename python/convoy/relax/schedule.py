@@ -51,6 +51,19 @@ def schedule_loops() -> Pass:
     return module_pass(run, opt_level=0, name="convoy.schedule_loops")
 
 
+def drop_scopes() -> Pass:
+    """Pass that drops such marks from functions that TVM may run as it folds constants."""
+
+    def run(module: IRModule, _: PassContext) -> IRModule:
+        module = module.clone()
+        for var, function in list(module.functions_items()):
+            if isinstance(function, tirx.PrimFunc):
+                module.update_func(var, _without_scopes(function))
+        return module
+
+    return module_pass(run, opt_level=0, name="convoy.drop_scopes")
+
+
 def _without_scopes(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Without the marks that TVM's scatters are built with: to LLVM they mean nothing, and TVM says so."""
 

@@ -162,3 +162,19 @@ def test_halves_become_integers_and_truths(kind: str, run_tvm, rng) -> None:
     np.testing.assert_array_equal(truth, x != 0)
     np.testing.assert_array_equal(wide, x.astype(np.float64))
     np.testing.assert_array_equal(back.astype(np.float32), np.trunc(x.astype(np.float32)))
+
+
+def test_what_has_its_inputs_type_by_default_is_half(run_tvm, rng) -> None:
+    model = make(
+        """network (float16[3,4] x) => (float16[3,4] unit, float[3,4] single, float16[3,4] sum) {
+            unit = EyeLike (x)
+            single = EyeLike <dtype = 1> (x)
+            sum = Add (unit, x)
+        }"""
+    )
+    x = rng.standard_normal((3, 4)).astype("float16")
+    unit, single, total = run_tvm(load(model), x)
+    assert (unit.dtype, single.dtype, total.dtype) == (np.float16, np.float32, np.float16)
+    assert (unit == np.eye(3, 4)).all()
+    assert (single == unit).all()
+    np.testing.assert_array_equal(total, x + np.eye(3, 4, dtype="float16"))

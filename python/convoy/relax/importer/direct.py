@@ -44,6 +44,7 @@ from convoy.relax.importer.counts import (
     convert_split,
 )
 from convoy.relax.importer.depths import convert_open_depth
+from convoy.relax.importer.draws import convert_normal, convert_uniform
 from convoy.relax.importer.einsum import convert_einsum
 from convoy.relax.importer.frames import FRAMES, convert_frames
 from convoy.relax.importer.idioms.definitions import constant, static_shape
@@ -334,6 +335,10 @@ DIRECT: dict[str, Converter] = {
     "Pad": convert_pad,
     "Pow": convert_power,
     "RMSNormalization": convert_rms_norm,
+    "RandomNormal": convert_normal,
+    "RandomNormalLike": convert_normal,
+    "RandomUniform": convert_uniform,
+    "RandomUniformLike": convert_uniform,
     "Range": convert_range,
     "Reshape": convert_reshape,
     "Resize": convert_resize,

@@ -17,6 +17,8 @@ from convoy.relax.importer.read import UNREGISTERED, Model
 
 SINGLE = TensorProto.FLOAT
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_SAY_TYPES = ("dtype", "output_dtype")
+"""Attributes that are the type of what an op makes, whatever it takes."""
 
 
 def widen_half(model: Model) -> None:
@@ -87,10 +89,15 @@ class _Widening:
         }
         if not typed:
             return None
+        says = any(attribute.name in _SAY_TYPES for attribute in node.attribute)
         return [
             i
             for i, name in enumerate(node.output)
-            if name and outputs[min(i, len(outputs) - 1)].type_str in typed
+            if name
+            and (
+                outputs[min(i, len(outputs) - 1)].type_str in typed
+                or (name in self.half and not says)  # as an EyeLike, whose type is by default its input's
+            )
         ]
 
     def remember_cast(self, node: onnx.NodeProto) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from convoy.relax.importer.bodies.affine_grid import affine_grid
 from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.draws import bernoulli, multinomial
 from convoy.relax.importer.bodies.fourier import fourier
 from convoy.relax.importer.bodies.fused import FUSED
 from convoy.relax.importer.bodies.linear import dequantise_blocks, quantise_blocks
@@ -245,6 +246,7 @@ def _known_power(exponent: int) -> str:
 OWN: dict[str, Body] = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), write_recurrent),
     "AffineGrid": affine_grid,
+    "Bernoulli": bernoulli,
     "ConvInteger": _integer_convolution,
     "CumProd": _cumulate,
     "CumSum": _cumulate,
@@ -252,6 +254,7 @@ OWN: dict[str, Body] = {
     "DequantizeLinear": dequantise_blocks,
     "GroupNormalization": _group_norm,
     "LpNormalization": _lp_normalization,
+    "Multinomial": multinomial,
     "Pow": _power,
     "QuantizeLinear": quantise_blocks,
     "STFT": short_time_fourier,
