@@ -31,15 +31,38 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
+TRANSPOSED: dict[str, dict[str, Any]] = {
+    "twice as deep": {"kernel": (2, 2, 2), "strides": [2, 2, 2]},
+    "slices between": {"kernel": (3, 2, 2), "strides": [2, 2, 2], "pads": [1, 0, 0, 1, 0, 0]},
+    "a slice more": {
+        "kernel": (3, 3, 3),
+        "strides": [2, 2, 2],
+        "pads": [1] * 6,
+        "output_padding": [1, 1, 1],
+    },
+    "gaps": {"kernel": (2, 3, 1), "strides": [3, 1, 2], "group": 2},
+    "far apart": {"kernel": (3, 2, 2), "dilations": [2, 1, 1], "pads": [3, 0, 0, 1, 0, 0], "group": 4},
+    "less deep": {"kernel": (1, 1, 1), "pads": [1, 0, 0, 1, 0, 0]},
+}
+"""The same of transposed convolutions."""
+
+
 def volume(
-    kernel: tuple[int, ...], depth: int | str = "D", bias: bool = True, **attributes: Any
+    kernel: tuple[int, ...],
+    depth: int | str = "D",
+    bias: bool = True,
+    *,
+    transposed: bool = False,
+    **attributes: Any,
 ) -> onnx.ModelProto:
     """A convolution of a volume with 4 channels into one with 8, and a Relu."""
     rng = np.random.default_rng(3)
-    weight = rng.uniform(-1, 1, (8, 4 // attributes.get("group", 1), *kernel)).astype("float32")
+    groups = attributes.get("group", 1)
+    channels = (4, 8 // groups) if transposed else (8, 4 // groups)
+    weight = rng.uniform(-1, 1, (*channels, *kernel)).astype("float32")
     held = {"w": weight} | ({"b": rng.uniform(-1, 1, 8).astype("float32")} if bias else {})
     nodes = [
-        helper.make_node("Conv", ["x", *held], ["c"], **attributes),
+        helper.make_node("ConvTranspose" if transposed else "Conv", ["x", *held], ["c"], **attributes),
         helper.make_node("Relu", ["c"], ["y"]),
     ]
     graph = helper.make_graph(
@@ -52,9 +75,11 @@ def volume(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_volume_of_open_depth(form: str, run_onnx, rng) -> None:
-    model = volume(**FORMS[form])
+@pytest.mark.parametrize(
+    ("form", "transposed"), [*((form, False) for form in FORMS), *((form, True) for form in TRANSPOSED)]
+)
+def test_a_volume_of_open_depth(form: str, transposed: bool, run_onnx, rng) -> None:
+    model = volume(**(TRANSPOSED if transposed else FORMS)[form], transposed=transposed)
     executable = convoy.compile(model, threads=1)
     taken = {d.node for d in executable.report.decisions if "conv2d" in str(d)}
     assert taken  # a region computes it, where the depth was TVM's

@@ -1,8 +1,9 @@
 """Convolutions of volumes of which only a call knows how deep they are: images, one for each depth.
 
 The slices that a kernel of depth K reads lie side by side as channels of one image [N·D, C·K, H, W], so the
-convolution is a 2-D one of as many images.  Of a known depth it is left whole: a region takes it apart
-without copies (``graph/volumes.py``).
+convolution is a 2-D one of as many images.  A transposed one makes K slices of each, side by side, which
+are put where they belong.  Of a known depth both are left whole: a region takes them apart without copies
+(``graph/volumes.py``).
 """
 
 from __future__ import annotations
@@ -47,6 +48,61 @@ def convert_open_depth(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, Any])
     )
     apart = bb.emit(relax.op.reshape(made, [sizes[0], count, *made.ty.shape.values[1:]]))
     return relax.op.permute_dims(apart, [0, 2, 1, 3, 4])
+
+
+def convert_open_depth_transposed(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """A ConvTranspose of open depth with constant weights; None for any other."""
+    x, weight = inputs[:2]
+    sizes = bb.algebra.sizes(x)
+    if sizes is None or len(sizes) != 5 or isinstance(sizes[2], int):
+        return None
+    kind = attrs.get("auto_pad", b"NOTSET")
+    if not is_constant(weight) or any(inputs[2:]) or kind not in (b"NOTSET", b"VALID"):
+        return None
+    taps = read_array(weight)
+    if not taps.size:
+        return None
+    batch, channels, size, *image = sizes
+    pads = [0] * 6 if kind == b"VALID" else attrs.get("pads", [0] * 6)
+    strides, dilations = (attrs.get(name, [1] * 3) for name in ("strides", "dilations"))
+    longer, groups = attrs.get("output_padding", [0] * 3), attrs.get("group", 1)
+    each, depth = taps.shape[1:3]
+    slices = bb.emit(relax.op.permute_dims(x, [0, 2, 1, 3, 4]))
+    made = bb.emit(
+        relax.op.nn.conv2d_transpose(
+            bb.emit(relax.op.reshape(slices, [bb.algebra.product([batch, size]), channels, *image])),
+            relax.const(taps.reshape(channels, each * depth, *taps.shape[3:]), str(taps.dtype)),
+            strides=strides[1:],
+            padding=[*pads[1:3], *pads[4:]],
+            output_padding=longer[1:],
+            dilation=dilations[1:],
+            groups=groups,
+        )
+    )
+    image = list(made.ty.shape.values[2:])
+    apart = bb.emit(relax.op.reshape(made, [batch, size, each * groups, depth, *image]))
+    if (strides[0], dilations[0], longer[0], pads[0], pads[3]) == (depth, 1, 0, 0, 0):
+        in_order = bb.emit(relax.op.permute_dims(apart, [0, 2, 1, 3, 4, 5]))
+        whole = bb.algebra.product([size, depth])
+        return relax.op.reshape(in_order, [batch, each * groups, whole, *image])
+    reach = (depth - 1) * dilations[0] + 1 + longer[0] - pads[0] - pads[3]
+    last = bb.algebra.product([bb.algebra.subtract(size, 1), strides[0]])
+    count = bb.algebra.add(last, reach)
+    if reach < 1:
+        expect_least(bb, [count], 1)
+
+    def add(made: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, depth), "k")
+
+        def element(n: Any, channel: Any, at: Any, *pixel: Any) -> Any:
+            ahead = at + pads[0] - k * dilations[0]
+            is_there = tirx.all(ahead >= 0, ahead < size * strides[0], ahead % strides[0] == 0)
+            value = made(n, ahead // strides[0], channel, k, *pixel)
+            return te.sum(tirx.if_then_else(is_there, value, tirx.const(0, made.dtype)), axis=k)
+
+        return te.compute((batch, each * groups, count, *image), element, "slices")
+
+    return bb.emit_te(add, apart, primfunc_name_hint="slices_added")
 
 
 def _side_by_side(

@@ -43,7 +43,7 @@ from convoy.relax.importer.counts import (
     convert_one_hot,
     convert_split,
 )
-from convoy.relax.importer.depths import convert_open_depth
+from convoy.relax.importer.depths import convert_open_depth, convert_open_depth_transposed
 from convoy.relax.importer.draws import convert_normal, convert_uniform
 from convoy.relax.importer.einsum import convert_einsum
 from convoy.relax.importer.frames import FRAMES, convert_frames
@@ -308,6 +308,7 @@ DIRECT: dict[str, Converter] = {
     "Col2Im": convert_col2im,
     "ConstantOfShape": convert_constant_of_shape,
     "Conv": convert_conv,
+    "ConvTranspose": convert_open_depth_transposed,
     "CumProd": convert_cumulative_product,
     "DeformConv": convert_deform_conv,
     "Dropout": convert_dropout,
