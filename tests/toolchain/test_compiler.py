@@ -17,6 +17,7 @@ from convoy.backend import generate
 from convoy.errors import ToolchainError
 from convoy.graph import Graph
 from convoy.graph.ops import Conv2d, MatMul
+from convoy.graph.sizes import open_size
 from convoy.target import Target
 from convoy.toolchain import compiler
 from convoy.toolchain.weights import embed_weights
@@ -129,6 +130,21 @@ def test_a_form_that_regions_name_is_a_unit_of_its_own(tmp_path):
         assert symbols[symbols.index(symbol) - 1] == kind
 
 
+def test_register_tiles_of_open_rows_are_units_that_regions_share():
+    first, second = (
+        generate(open_convolution(channels), name, Target("portable"))
+        for name, channels in (("a", 16), ("b", 48))
+    )
+    shared = compiler.kernel_sources(first.sources)
+    tiles = {name for name in shared if name.startswith("kernels_tiles_to_")}
+    assert tiles
+    assert {name: compiler.kernel_sources(second.sources)[name] for name in tiles} == {
+        name: shared[name] for name in tiles
+    }
+    for source in (*first.sources, *second.sources):
+        assert not re.search(r"^CV_CONV2D_(?!TILES)", source, re.MULTILINE), "a tile of its own"
+
+
 def test_each_unit_of_the_kernels_defines_what_its_header_declares():
     folder = compiler.kernel_include_dirs()[1] / "kernels"
     for header in folder.glob("*.h"):
@@ -156,6 +172,11 @@ def dense(inputs: int) -> Graph:
 def convolution(channels: int) -> Graph:
     b = Builder([1, channels, 16, 16])
     return b.graph(b.add(Conv2d, "x0", b.weight(64, channels, 3, 3), padding=(1, 1, 1, 1)))
+
+
+def open_convolution(channels: int) -> Graph:
+    b = Builder([1, channels, open_size("size[0]", 24), open_size("size[1]", 24)])
+    return b.graph(b.add(Conv2d, "x0", b.weight(64, channels, 5, 5), padding=(2, 2, 2, 2)))
 
 
 def test_units_are_compiled_once_and_in_order(monkeypatch, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from convoy.codegen.writer import Writer, epilogue, fields, fill_halo, joined
 from convoy.graph.dtypes import BYTES, cell_elements
@@ -21,7 +20,16 @@ from convoy.kernels.conv2d.panels import (
     cut_spans,
     panel_size,
 )
-from convoy.kernels.conv2d.pipelined import choose_pipelined_tiling, declare_pipelined_tile
+from convoy.kernels.conv2d.pipelined import choose_pipelined_tiling
+from convoy.kernels.conv2d.register_tiles import (
+    RegisterTile,
+    TileKind,
+    bytes_tile,
+    pipelined_tile,
+    plain_tile,
+    planar_bytes_tile,
+    planar_tile,
+)
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map
 from convoy.plan.step import Epilogue, Note, Step
@@ -39,10 +47,6 @@ AHEAD_TILES = 4
 """Tiles of a thread that use one panel and meanwhile ask for all of the next (CV_ASK_EVERY)."""
 STRAIGHT_TAPS = 32
 """Taps of all channels of a planar x that a tile adds without loops, at most; 3x3 of 3 are 7 KB of code."""
-
-TileKind = Literal["shorts", "", "bf16", "grouped", "ranged", "bf16_grouped", "bf16_ranged"]
-"""Which ``CV_CONV2D_…_TILE``: of whole blocks of floats; of bfloat16; of results or cells of several
-groups; of one group that ends within a block."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,41 +254,55 @@ def _define_all(step: DirectConv, w: Writer, name: str = "c") -> str:
     others = _define_all(step.also, w, also) if step.also else ""
     named = f"&{also}" if step.also else ""
     if is_open(step.y.width):
-        rows = [_tile_names(step, 1, pixels, w) for pixels in range(1, step.rows.pixels[0] + 1)]
-        cut = f"cv_cut_row({name}.pixels, {name}.tiles, y.width, {step.rows.pixels[0]})"
-        return others + _define(step, (), w, take_tiles(w, rows, cut, name), name, named)
-    heights = (step.tile_rows, min(step.tile_rows, 1))
-    pairs = zip(heights, step.rows.pixels, strict=True)
-    tiles = [_tile_names(step, height, pixels, w) for height, pixels in pairs]
+        return others + _define(step, (), w, _cut_at_the_call(step, name, w), name, named)
+    tiles = []
+    for height, pixels in zip((step.tile_rows, min(step.tile_rows, 1)), step.rows.pixels, strict=True):
+        names = [_register_tile(step, blocks, height).declare(w, pixels) for blocks in step.blocks]
+        tiles.append(f"{{{joined(names)}}}")
     return others + _define(step, tiles, w, "", name, named)
 
 
-def take_tiles(w: Writer, of_pixels: Sequence[str], cut: str, name: str = "c") -> str:
-    """Statements that cut rows at the call, and take the register tiles for that from those by pixels."""
+def _cut_at_the_call(step: DirectConv, name: str, w: Writer) -> str:
+    """Statements that cut rows, and take the register tiles for that."""
+    w.headers.add("rows")
+    most, tiles = step.rows.pixels[0], f"tiles_of_{name}"
+    return (
+        f"  cv_cut_row({name}.pixels, {name}.tiles, y.width, {most});\n"
+        f"{take_up_to(w, most, tiles, [_register_tile(step, blocks, 1) for blocks in step.blocks])}"
+        f"  cv_conv2d_take_tiles(&{name}, {tiles});\n"
+    )
+
+
+def take_up_to(w: Writer, most: int, name: str, of_blocks: Sequence[RegisterTile]) -> str:
+    """The declaration of tiles by their pixels, of full chunks and the last one."""
+    filled = [f"  {tile.declare_up_to(w, most)}({name}, {i});\n" for i, tile in enumerate(of_blocks)]
+    return f"  cv_conv2d_tile_pair {name}[{most + 1}];\n{''.join(filled)}"
+
+
+def take_tiles(w: Writer, of_pixels: Sequence[str], cut: str) -> str:
+    """As ``_cut_at_the_call``, of tiles that have these names, by their pixels."""
     w.headers.add("rows")
     table = w.table("cv_conv2d_tile_pair", ["{0}", *of_pixels])
-    return f"  {cut};\n  cv_conv2d_take_tiles(&{name}, {table});\n"
+    return f"  {cut};\n  cv_conv2d_take_tiles(&c, {table});\n"
 
 
-def _tile_names(step: DirectConv, height: int, pixels: int, w: Writer) -> str:
-    """The register tiles of so many pixels, of a full chunk and the last one."""
+def _register_tile(step: DirectConv, blocks: int, height: int) -> RegisterTile:
+    """The register tile of so many blocks of outputs, and rows."""
+    stride = step.stride[1]
+    channels = step.chunks[0].in_count
+    # columns of a planar x that are known stand next to one another
     known = (0, 0) if step.planar and step.dilation[1] != 1 else step.kernel
-    kind = _tile_kind(step)
-    names = []
-    for blocks in step.blocks:
-        if step.pipelined:
-            in_blocks = step.chunks[0].in_count
-            names.append(
-                declare_pipelined_tile(w, pixels, blocks, step.stride[1], in_blocks, step.epilogue)
-            )
-        elif step.x.dtype == "uint8":
-            names.append(_declare_bytes_tile(w, step, pixels, blocks, known, height))
-        elif step.straight:
-            channels = step.chunks[0].in_count
-            names.append(declare_planar_tile(w, pixels, blocks, step.stride[1], step.kernel, channels))
-        else:
-            names.append(declare_tile(w, pixels, blocks, step.x.cells, step.stride[1], known, height, kind))
-    return f"{{{joined(names)}}}"
+    if step.pipelined:
+        return pipelined_tile(blocks, stride, channels, step.epilogue)
+    if step.x.dtype == "uint8" and step.planar:
+        return planar_bytes_tile(
+            blocks, stride, step.kernel if step.straight else known, channels * step.straight
+        )
+    if step.x.dtype == "uint8":
+        return bytes_tile(blocks, stride, known, height)
+    if step.straight:
+        return planar_tile(blocks, stride, step.kernel, channels)
+    return plain_tile(blocks, step.x.cells, stride, known, height, _tile_kind(step))
 
 
 def _tile_kind(step: DirectConv) -> TileKind:
@@ -333,53 +351,3 @@ def _define(
         pipelined=int(step.pipelined), also=also,
     )  # fmt: skip
     return f"  {'' if cut or is_open(step.pad) else 'static const '}cv_conv2d {name} = {conv};\n{cut}"
-
-
-def declare_tile(
-    w: Writer, pixels: int, blocks: int, inner: int, stride: int, kernel: Pair = (1, 1), rows: int = 1,
-    kind: TileKind = "",
-) -> str:  # fmt: skip
-    """The name of a direct convolution's register tile of ``inner`` cells a pixel."""
-    known = (0, kernel[1]) if inner == 1 and kind != "bf16" else kernel if kernel == (1, 1) else (0, 0)
-    size = f"{rows}x{pixels}x{blocks}" if rows != 1 else f"{pixels}x{blocks}"
-    name = f"tile_{size}_{inner}_{stride}_{known[0]}x{known[1]}"
-    if kind == "shorts":
-        sizes = joined((rows, pixels, blocks, stride * inner, *known))
-    elif kind:
-        sizes = joined((rows, pixels, blocks, stride, *known))
-    else:
-        sizes = joined((rows, pixels, blocks, inner, stride * inner, *known))
-    name += f"_{kind}" if kind else ""
-    if kind.endswith("grouped"):  # without the rest GCC 12 allots it other registers
-        w.has.add("CV_CONV2D_BYTES")
-    w.declare(f"CV_CONV2D_{kind.upper()}{'_' if kind else ''}TILE({name}, {sizes})")
-    return name
-
-
-def _declare_bytes_tile(
-    w: Writer, step: DirectConv, pixels: int, blocks: int, kernel: Pair, rows: int
-) -> str:
-    """The name of a register tile of bytes."""
-    stride = step.stride[1]
-    w.has.add("CV_CONV2D_BYTES")
-    if step.planar:
-        count = step.chunks[0].in_count if step.straight else 0
-        known = step.kernel if step.straight else (0, kernel[1])
-        name = f"tile_{pixels}x{blocks}_cells{count or ''}_{stride}_{known[0]}x{known[1]}"
-        w.declare(f"CV_CONV2D_PLANAR_BYTES_TILE({name}, {joined((pixels, blocks, stride, *known, count))})")
-        return name
-    known = kernel if kernel == (1, 1) else (0, 0)
-    size = f"{rows}x{pixels}x{blocks}" if rows != 1 else f"{pixels}x{blocks}"
-    name = f"tile_{size}_bytes_{stride}_{known[0]}x{known[1]}"
-    w.declare(f"CV_CONV2D_BYTES_TILE({name}, {joined((rows, pixels, blocks, stride, *known))})")
-    return name
-
-
-def declare_planar_tile(
-    w: Writer, pixels: int, blocks: int, stride: int, kernel: Pair, channels: int
-) -> str:
-    """The name of a tile without loops: of a planar x of ``channels``, for few taps."""
-    name = f"tile_{pixels}x{blocks}_planar{channels}_{stride}_{kernel[0]}x{kernel[1]}"
-    sizes = joined((pixels, blocks, stride, *kernel, channels))
-    w.declare(f"CV_CONV2D_PLANAR_TILE({name}, {sizes})")
-    return name

@@ -6,7 +6,6 @@ as AMD's cores have them.  On Intel's, tiles that are half as large for it gain 
 
 from __future__ import annotations
 
-from convoy.codegen.writer import Writer, joined
 from convoy.plan.buffers import Map
 from convoy.plan.step import Epilogue
 from convoy.plan.tiles import Tiling, cut_tiles
@@ -14,9 +13,6 @@ from convoy.target import Target
 
 LEAST_REGISTERS = 32
 """Vector registers that hold the sums of two tiles."""
-SPREAD = 4
-"""Blocks of the input over which the tile before ends, at most: the sums of 64 channels take 2 % longer
-where it is one (Zen 4, 2026-11-28)."""
 LEAST_TILES = 3
 """Tiles of a row, the fewest: half of two end alone, and of 512 channels that takes 2 % longer."""
 PIXELS = {1: 16, 2: 8, 3: 4}
@@ -41,19 +37,3 @@ def choose_pipelined_tiling(
     pixels = (HELD_PIXELS if requantize.held else PIXELS)[blocks]
     tiling = cut_tiles(y.width, y.blocks, pixels, blocks, target)
     return tiling if sum(tiling.rows.tiles) >= LEAST_TILES else None
-
-
-def declare_pipelined_tile(
-    w: Writer, pixels: int, blocks: int, stride: int, in_blocks: int, epilogue: Epilogue
-) -> str:
-    """The name of a function that computes neighbouring tiles of a row."""
-    requantize = epilogue.requantize
-    assert requantize is not None
-    ending = "HELD" if requantize.held else "ADDING" if epilogue.residual is not None else "ALONE"
-    spread = min(SPREAD, in_blocks)
-    name = f"pipelined_{pixels}x{blocks}_{stride}_{spread}_{ending.lower()}"
-    w.has.add("CV_CONV2D_BYTES")
-    w.declare(
-        f"CV_CONV2D_PIPELINED_TILE({name}, {joined((pixels, blocks, stride, spread, f'CV_ENDS_{ending}'))})"
-    )
-    return name

@@ -10,9 +10,10 @@ from convoy.codegen.writer import Writer, activation, epilogue, joined, result_c
 from convoy.graph.dtypes import QUANTISED, DType, cell_elements
 from convoy.graph.ops import Conv2d, Pair
 from convoy.graph.sizes import is_open
-from convoy.kernels.conv2d.direct import DirectConv, TileKind, declare_tile, emit_call
+from convoy.kernels.conv2d.direct import DirectConv, emit_call, take_up_to
 from convoy.kernels.conv2d.panels import PackConv, Tap, cut_chunks, cut_spans, panel_size
 from convoy.kernels.conv2d.pools import TilePool
+from convoy.kernels.conv2d.register_tiles import RegisterTile, TileKind, plain_tile
 from convoy.kernels.conv2d.schedules import Out, count_register_tiles, count_tiles, in_cells
 from convoy.kernels.pool import Pool, make_pool
 from convoy.kernels.values import Values
@@ -181,7 +182,7 @@ def emit_winograd(step: WinogradConv, w: Writer) -> str:
         w.declare(f"CV_WINOGRAD{macro}({name}, {types}{step.out}, {arguments})")
         row = (
             f"{{{base}, {step.slab}, {step.slab_rows}, {int(step.resident)}, {step.pixels[0]}, "
-            f"{_winograd_tiles(step, w)}}}"
+            f"{_table_of_tiles(step, w)}}}"
         )
         c = w.table("cv_winograd_slabs", [row])
     else:
@@ -223,11 +224,12 @@ def _emit_open(step: WinogradConv, w: Writer) -> str:
     threads = "1" if step.alone else "t.count"
     zero = f", .x_zero = {step.x_zero}" * (step.x.dtype in QUANTISED)
     statements = (
+        f"{take_up_to(w, step.pixels[0], 'tiles', _register_tiles(step, w))}"
         f"  cv_winograd_slabs c = {{{{.pad_top = {step.pad[0]}, .pad_left = {step.pad[1]},\n"
         f"    .chunk_count = {step.chunk_count}, .blocks = {step.blocks[0]}, "
         f".tail_blocks = {step.blocks[1]},\n    .split_chunks = {int(step.split_chunks)}{zero}}}, "
         f"{step.slab}, {step.slab_rows}, {int(step.resident)}, {step.pixels[0]}, "
-        f"{_winograd_tiles(step, w)}}};\n"
+        f"tiles}};\n"
         f"  cv_winograd_cut(&c.base, {step.out}, y.height, y.width, {step.room}, {threads});\n"
     )
     last = [f"[(y.{side} - 1) % {step.out} / 2]" for side in ("height", "width")]
@@ -296,15 +298,21 @@ def _by_groups(step: WinogradConv, w: Writer, call: str, weights: str, end: str)
     )
 
 
-def _winograd_tiles(step: WinogradConv, w: Writer) -> str:
-    """The name of the table of a step's register tiles."""
+def _register_tiles(step: WinogradConv, w: Writer) -> list[RegisterTile]:
+    """Those of full chunks and of the last one."""
     kind: TileKind = "shorts" if step.exact else "bf16" if step.w.dtype == "bfloat16" else ""
-    name = f"tiles_{'_'.join(map(str, step.pixels))}x{'_'.join(map(str, step.blocks))}{kind and '_'}{kind}"
     inner = w.plan.lanes if step.exact else w.plan.lanes // cell_elements(step.w.dtype)
-    rows = []
-    for pixels in sorted(step.pixels):
-        tiles = [declare_tile(w, pixels, blocks, inner, 1, kind=kind) for blocks in step.blocks]
-        rows.append(f"[{pixels}] = {{{joined(tiles)}}}")
+    return [plain_tile(blocks, inner, 1, kind=kind) for blocks in step.blocks]
+
+
+def _table_of_tiles(step: WinogradConv, w: Writer) -> str:
+    """The name of the table of a step's register tiles."""
+    tiles = _register_tiles(step, w)
+    name = f"tiles_{'_'.join(map(str, step.pixels))}x{'_'.join(tile.form for tile in tiles)}"
+    rows = [
+        f"[{pixels}] = {{{joined([tile.declare(w, pixels) for tile in tiles])}}}"
+        for pixels in sorted(step.pixels)
+    ]
     w.declare(f"static const cv_conv2d_tile {name}[][2] = {{{joined(rows)}}};")
     return name
 
