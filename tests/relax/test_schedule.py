@@ -94,6 +94,19 @@ def test_sums_over_an_outer_axis_run_side_by_side() -> None:
     np.testing.assert_array_equal(found, x.argmax(1))
 
 
+def test_columns_of_a_product_run_side_by_side() -> None:
+    # x's rows are reduced along memory, but w's columns lie beside each other; of rows with rows none do
+    x, w = te.placeholder((64, 48), "float64", name="x"), te.placeholder((48, 32), "float64", name="w")
+    product = te.create_prim_func([x, w, topi.matmul(x, w)])
+    assert innermost(product) == "k"
+    assert innermost(schedule(product)) != "k"
+    a, b = np.random.default_rng(0).normal(size=(2, 64, 48))
+    (found,) = run(schedule(product), a, b[:48, :32].copy(), of=[((64, 32), "float64")])
+    np.testing.assert_allclose(found, a @ b[:48, :32], rtol=1e-12)
+    rows = te.placeholder((32, 48), "float64", name="rows")
+    assert innermost(schedule(te.create_prim_func([x, rows, topi.matmul(x, rows, transp_b=True)]))) == "k"
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((1, 64, 150), 2), ((1, 21, 64, 64), 1)])
 def test_neighbours_and_short_sums_stay_innermost(shape: tuple[int, ...], axis: int) -> None:
     assert innermost(schedule(arg_max(shape, axis))) == "k"

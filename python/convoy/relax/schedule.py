@@ -254,11 +254,12 @@ def _is_short(loops: Schedule, axes: list[Any]) -> bool:
 
 
 def _reduces_neighbours(loops: Schedule, block: Any) -> bool:
-    """Are the elements that are reduced neighbours in memory?"""
+    """Are the elements that are reduced neighbours in memory, and none of those that neighbours read?"""
     found = loops.get(block)
     over = [v.var for v in found.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    last = [v.var for v in found.iter_vars if v.iter_type == tirx.IterVar.DataPar][-1:]
     lasts = [read.region[-1].min for read in found.reads if len(read.region)]
-    return any(_uses(last, over) for last in lasts)
+    return any(_uses(i, over) for i in lasts) and not any(_uses(i, last) for i in lasts)
 
 
 def _uses(expr: Any, variables: list[Any]) -> bool:
