@@ -179,6 +179,16 @@ def open_convolution(channels: int) -> Graph:
     return b.graph(b.add(Conv2d, "x0", b.weight(64, channels, 5, 5), padding=(2, 2, 2, 2)))
 
 
+def test_a_compiler_may_begin_to_read_late(monkeypatch, tmp_path):
+    # longer than a pipe holds, and later than a waiting thread first looks whether it should stop
+    monkeypatch.setenv("CC", str(write_tool(tmp_path / "cc", 'sleep 0.5\nexec gcc "$@"\n')))
+    monkeypatch.setenv("CONVOY_COMPILER_SECONDS", "30")
+    source = "".join(f"int f{i}(void) {{ return {i}; }}\n" for i in range(5000))
+    assert len(source) > 1 << 17
+    path = compiler.link_shared([compiler.compile_object(source, Target("portable"))])
+    assert ctypes.CDLL(str(path)).f4999() == 4999
+
+
 def test_units_are_compiled_once_and_in_order(monkeypatch, tmp_path):
     log = tmp_path / "log"
     monkeypatch.setenv("CC", str(write_tool(tmp_path / "cc", f'echo "$@" >> {log}\nexec gcc "$@"\n')))

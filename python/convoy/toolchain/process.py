@@ -44,6 +44,26 @@ def stopped_by(event: threading.Event) -> Iterator[None]:
         del _of_thread.stop
 
 
+@contextmanager
+def _fed(text: str) -> Iterator[int]:
+    """The end to read of a pipe that a thread writes ``text`` to.
+
+    ``communicate`` does not go on with an input after it has timed out (Python 3.13): a program that
+    begins to read late, as on a busy machine, would wait for the rest for ever.
+    """
+    taken, given = os.pipe()
+
+    def feed() -> None:
+        with suppress(OSError), open(given, "wb") as pipe:  # it may end before it has read all
+            pipe.write(text.encode(errors="replace"))
+
+    threading.Thread(target=feed, name="convoy-feed", daemon=True).start()
+    try:
+        yield taken
+    finally:
+        os.close(taken)
+
+
 def execute(
     command: Sequence[str],
     text: str = "",
@@ -74,18 +94,15 @@ def execute(
     """
     stop: threading.Event = getattr(_of_thread, "stop", None) or threading.Event()
     end = time.monotonic() + seconds
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    with _fed(text) as given, subprocess.Popen(
+        command, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         encoding="utf-8", errors="replace", cwd=folder, env=environment, start_new_session=True,
     ) as process:  # fmt: skip
-        given: str | None = text
         try:
             while True:
-                try:
-                    out, err = process.communicate(given, timeout=_LOOK_SECONDS)
+                with suppress(subprocess.TimeoutExpired):
+                    out, err = process.communicate(timeout=_LOOK_SECONDS)
                     return Outcome(process.returncode, out, err)
-                except subprocess.TimeoutExpired:
-                    given = None  # it goes on with what it was given
                 if stop.is_set():
                     raise StoppedError(command[0])
                 if time.monotonic() > end:
