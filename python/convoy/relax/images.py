@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
-from tvm import relax
+from tvm import relax, tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_hash
 
@@ -152,5 +152,6 @@ def _bind(x: relax.Var, moves: Sequence[Move]) -> list[relax.VarBinding]:
 def _label(length: Dim) -> str:
     if isinstance(length, int):
         return f"images {length}"
-    simple = Analyzer().simplify(length)
-    return f"images {simple} #{structural_hash(simple):x}"
+    simple = length if isinstance(length, tirx.Var) else Analyzer().simplify(length)
+    text = simple.name if isinstance(simple, tirx.Var) else simple  # an expression is slow to write
+    return f"images {text} #{structural_hash(simple):x}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from tvm import relax
@@ -50,8 +51,8 @@ class BlockReader:
     def elements(self, of: relax.Expr | relax.Type) -> int | None:
         shape = dims(of)
         found = [None] if shape is None else list(map(self.flow.lengths.size, shape))
-        known = [size for size in found if size is not None]
-        return prod(known) if len(known) == len(found) else None
+        known = tuple(size for size in found if size is not None)
+        return _product(known) if len(known) == len(found) else None
 
     def opens(self, *tensors: relax.Expr | relax.Type, mixed: bool = False) -> bool:
         """May axis 0 of these be a size known at the call, like any other axis?
@@ -91,3 +92,9 @@ def results(call: relax.Call) -> list[relax.Type]:
     if not isinstance(call.ty, relax.TupleType):
         return [call.ty]
     return list(call.ty.fields) if op_name(call) == "split" else list(call.ty.fields)[:1]
+
+
+@lru_cache(maxsize=1 << 14)
+def _product(sizes: tuple[int, ...]) -> int:
+    """A product that is slow to make of open sizes, and asked of each tensor again and again."""
+    return prod(sizes)

@@ -80,9 +80,10 @@ class _Factor:
 
     def __init__(self, size: Any) -> None:
         self.size = size
+        self._hash = hash(str(size))
 
     def __hash__(self) -> int:
-        return hash(str(self.size))
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Factor) and bool(structural_equal(self.size, other.size))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import isinf
 from types import MappingProxyType
 from typing import TypeAlias
@@ -75,7 +77,7 @@ class Lengths:
         known = self._expressions.get(hash(length))
         if known is None:
             a, b = self.size(length.a), self.size(length.b)
-            known = (length, None if a is None or b is None else _compute(length, a, b))
+            known = (length, None if a is None or b is None else _compute(length.__class__, a, b))
             self._expressions[hash(length)] = known
         return known[1]
 
@@ -94,21 +96,24 @@ _FUNCTIONS = {"quotient": tirx.floordiv, "max": tirx.max, "min": tirx.min}
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Max, tirx.Min)
 
 
-def _compute(length: Dim, a: int, b: int) -> int | None:
-    match length:
-        case tirx.Add():
-            return a + b
-        case tirx.Sub():
-            return a - b
-        case tirx.Mul():
-            return a * b
-        case tirx.Max():
-            return largest(a, b)
-        case tirx.Min():
-            return smallest(a, b)
+@lru_cache(maxsize=1 << 15)
+def _compute(op: type, a: int, b: int) -> int | None:
+    """What an op of two sizes is: each tensor of a network has expressions of its own of a few sizes."""
+    operation = _WHOLE.get(op)
+    if operation is not None:
+        return operation(a, b)
     if not isinstance(b, int) or b == 0:
         return None
-    return a // b if isinstance(length, tirx.FloorDiv) else a % b
+    return a // b if op is tirx.FloorDiv else a % b
+
+
+_WHOLE: Mapping[type, Callable[[int, int], int]] = {
+    tirx.Add: operator.add,
+    tirx.Sub: operator.sub,
+    tirx.Mul: operator.mul,
+    tirx.Max: largest,
+    tirx.Min: smallest,
+}
 
 
 def least_variable(length: Dim, least: int) -> tuple[tirx.Var, int] | None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial, reduce
 from math import inf, lcm
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import tvm
 from tvm import tirx
 from tvm.sym import Analyzer
-from tvm_ffi import structural_equal
+from tvm_ffi import structural_equal, structural_hash
 
 from convoy.graph.sizes import bounds
 from convoy.relax.sizes import LATE, Lengths, least_variable
@@ -41,6 +41,14 @@ Number: TypeAlias = Any
 """An int, a bool, a float, an expression or a ``Ratio``."""
 
 
+class _Simplest(NamedTuple):
+    """An expression, its simplest form, and whether that is another number where a size is 0."""
+
+    value: Any
+    form: Any
+    wrong_of_none: bool
+
+
 class Algebra:
     """What is known of the open sizes of a model."""
 
@@ -60,11 +68,15 @@ class Algebra:
         """The least that each symbol may be."""
         self.far: dict[tirx.Var, None] = {}
         """Symbols of numbers that may be farther off than they say."""
+        self._simplest: dict[int, list[_Simplest]] = {}
+        """By the hash of an expression: a network asks for a few again and again."""
 
     def bind(self, dims: Iterable[Any]) -> None:
         """Let the symbols among these sizes be at least 1, and those that a run finds at least 0."""
         for dim in dims:
             if isinstance(dim, tirx.Var):
+                if dim not in self._least:
+                    self._simplest.clear()
                 self._least.setdefault(dim, int(dim.name != LATE))
                 self._analyzer.bind(dim, _range(int(dim.name != LATE)))
                 self._with_empty.bind(dim, _range(0))
@@ -76,6 +88,7 @@ class Algebra:
             return
         variable, least = found
         if self.given.get(variable, ("", 0))[1] == 1 and least > self._least[variable]:
+            self._simplest.clear()
             self._least[variable] = least
             self.learned[variable] = (size, of)
             for analyzer in (self._analyzer, self._with_empty):
@@ -91,18 +104,29 @@ class Algebra:
         """The same number; an int if it is one."""
         if isinstance(value, int | float | Ratio):
             return value
-        forms = [self._simplify(value)]
+        known = self._simplest.setdefault(int(structural_hash(value)), [])
+        found = next((each for each in known if structural_equal(each.value, value)), None)
+        if found is None:
+            found = self._find_simplest(value)
+            known.append(found)
+        if found.wrong_of_none:
+            self._note_filled(value)
+        return found.form
+
+    def _find_simplest(self, value: Any) -> _Simplest:
+        forms = [self._analyzer.simplify(value)]
+        wrong = self._differs_of_none(value, forms[0])
         if _has_rests(forms[0]):
-            forms.append(self._simplify(_without_rests(forms[0])))
+            without = _without_rests(forms[0])
+            forms.append(self._analyzer.simplify(without))
+            wrong |= self._differs_of_none(without, forms[1])
         forms += [form for form in map(_one_form, (value, *forms)) if form is not None]
         simplest = min(reversed(forms), key=_complexity)
-        return int(simplest) if isinstance(simplest, tirx.IntImm) else simplest
+        form = int(simplest) if isinstance(simplest, tirx.IntImm) else simplest
+        return _Simplest(value, form, wrong)
 
-    def _simplify(self, value: Any) -> Any:
-        simple = self._analyzer.simplify(value)
-        if not structural_equal(simple, self._with_empty.simplify(value)):
-            self._note_filled(value)
-        return simple
+    def _differs_of_none(self, value: Any, simple: Any) -> bool:
+        return not structural_equal(simple, self._with_empty.simplify(value))
 
     def _note_filled(self, value: Any) -> None:
         self.filled |= dict.fromkeys(v for v in tirx.analysis.undefined_vars(value) if v.name != LATE)
