@@ -285,6 +285,18 @@ def test_relay_optimize_takes_the_road(expected):
     close(run(relay.build(optimized, target="convoy", params=params), random(*IMAGE)), [expected])
 
 
+def test_what_was_optimized_is_built_where_layouts_are_changed(expected):
+    # relay.optimize writes the regions where they are called, open to the passes of what builds them
+    cut = convoy.relay.partition_for_convoy(module(conv_relu_sin, IMAGE))
+    with tvm.transform.PassContext(opt_level=3):
+        once, _ = relay.optimize(cut, "llvm")
+        twice, _ = relay.optimize(once, "llvm")
+        library, machine = relay.build(twice, "llvm"), relay.vm.compile(once, "llvm")
+    close(run(library, random(*IMAGE)), [expected])
+    found = tvm.runtime.vm.VirtualMachine(machine, tvm.cpu()).run(tvm.nd.array(random(*IMAGE)))
+    close([found.numpy()], [expected])
+
+
 def test_bfloat16_is_left_as_it_is():
     weights = tvm.nd.empty((4, 8), "bfloat16")
 

@@ -29,7 +29,7 @@ from convoy.relay.compile import road
 from convoy.relay.dataflow import attribute, dims
 from convoy.relay.errors_through_tvm import raise_remembered
 from convoy.relay.executors import check_calls, check_tuples, explaining, has_external, warn_of_calls
-from convoy.relay.lift import numbered
+from convoy.relay.lift import lift_written, numbered
 from convoy.relay.module import as_module, functions_of, replace_functions
 from convoy.relay.partition import external_functions
 from convoy.relay.reader import flat_types
@@ -70,6 +70,8 @@ def _build(plain: Any) -> Any:
         context = codegen.Context(machine, settings, by_name=ahead, system_lib=system_lib)
         with raise_remembered(), codegen.using(context):
             on_road = _is_on_road(machine)
+            if not on_road:
+                asked["mod"] = lift_written(asked["mod"])
             if on_road or external_functions(asked["mod"]):
                 _check_executor(executor)
             if on_road:
@@ -101,6 +103,8 @@ def _optimize(plain: Any) -> Any:
         with raise_remembered(), codegen.using(codegen.Context(machine, settings)):
             if _is_on_road(machine):
                 mod, params = road(_used(mod), params or _kept_params(self), settings), None
+            else:
+                mod = lift_written(mod)
             optimized: tuple[IRModule, Any] = plain(self, mod, target, target_host, params)
             return optimized
 
@@ -139,6 +143,8 @@ def _lower(plain: Any) -> Any:
             if _is_on_road(machine):
                 mod = road(_used(mod), _kept_params(self), settings)
                 _check_codegens(mod)
+            else:
+                mod = lift_written(mod)
             plain(self, mod, target, target_host)
             marks = {attribute(function, "Compiler") for _, function in functions_of(mod)}
             self.only_convoy = marks - {""} == {KEY}

@@ -11,10 +11,13 @@ from itertools import count
 
 from tvm import ir, relay
 from tvm.ir import BaseFunc, GlobalVar, IRModule
+from tvm.ir.transform import module_pass
 from tvm.tir import IntImm
 
 from convoy.errors import ModelError
+from convoy.offload.names import KEY
 from convoy.relay.dataflow import attribute, is_asked, rebuild, with_new_vars
+from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.nested import is_nested
 from convoy.relay.no_touch import is_marked, is_open
@@ -53,6 +56,23 @@ def lift(module: IRModule) -> IRModule:
     own = {var: resolver.resolve(function) for var, function in functions.items() if is_open(function)}
     lifted = {var: places.lift(function) for var, function in own.items()}
     return relay.transform.InferType()(replace_functions(module, {**lifted, **places.functions}))
+
+
+def lift_written(module: IRModule | relay.Function) -> IRModule | relay.Function:
+    """``lift`` where a function of Convoy's is written in place, as ``relay.optimize`` leaves all of them.
+
+    For builds that do not take the road, which would change layouts in it.
+    """
+    written: list[bool] = []
+    for _, function in functions_of(module) if isinstance(module, IRModule) else ():
+        if isinstance(function, relay.Function) and is_open(function):
+            relay.analysis.post_order_visit(function, lambda node: written.append(_is_convoys(node)))
+    run = module_pass(remember_error(lambda given, _: lift(given)), opt_level=0, name="convoy.lift")
+    return run(module) if any(written) else module
+
+
+def _is_convoys(node: relay.Expr) -> bool:
+    return is_external(node) and attribute(node, "Compiler") == KEY
 
 
 def beside_main(module: IRModule) -> IRModule:

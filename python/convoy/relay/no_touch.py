@@ -52,11 +52,12 @@ _NOTES = ("annotation.compiler_begin", "annotation.compiler_end", "on_device")
 MAKERS = frozenset(
     {
         *("MergeComposite", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph"),
-        *("InferType", "NameMangleExtFuncs", "LabelOps", "AnnotateUsedMemory", "LowerTE", "convoy.road"),
+        *("InferType", "NameMangleExtFuncs", "LabelOps", "AnnotateUsedMemory", "LowerTE"),
+        *("convoy.road", "convoy.lift"),
         "RemoveUnusedFunctions",
     }
 )
-"""Passes whose business marked functions are: they make, type, name, label, measure and consume them.
+"""Passes whose business marked functions are: they make, move, type, name, label, measure and consume them.
 
 RemoveUnusedFunctions, which all builds run, takes those away that nobody calls, and changes none.
 """
