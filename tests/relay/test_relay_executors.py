@@ -397,6 +397,13 @@ def test_a_region_that_gets_no_memory_is_an_error_of_tvm(executor, exported, tmp
     assert "scratch memory: expected enough memory for one image, got none; free memory" in ended.stderr
 
 
+def test_the_interpreter_calls_no_regions():
+    cut = convoy.relay.partition_for_convoy(module(two_regions, IMAGE))
+    executor = relay.create_executor("debug", mod=cut)
+    with pytest.raises(TargetError, match=r"got TVM's interpreter .*; create the executor graph"):
+        executor.evaluate()(random(*IMAGE))
+
+
 def test_unpacked_calls_are_refused():
     executor = Executor("aot", {"unpacked-api": True, "interface-api": "c"})
     with pytest.raises(TargetError, match="expected the packed calling convention"):

@@ -27,7 +27,7 @@ from tvm import relay, tir
 
 from convoy import target as targets
 from convoy.deploy.classic import SharedRuntime, emit_entry, emit_packed_call, entry_name, function_name
-from convoy.errors import ToolchainError, UnitError
+from convoy.errors import TargetError, ToolchainError, UnitError
 from convoy.offload.faults import is_fault
 from convoy.offload.in_force import InForce
 from convoy.offload.machine import read_machine
@@ -131,9 +131,17 @@ def compile_function(function: relay.Function) -> tvm.runtime.Module:
     Raises
     ------
     ConvoyError
-        An error of lowering, planning or the toolchain.
+        An error of lowering, planning or the toolchain, or of TVM's interpreter, which asks for a function
+        and then has no place for it.
     """
     context = current()
+    if _context.chosen() is None and context.machine.kind.name == "ext_dev":  # what the interpreter names
+        raise TargetError(
+            "target",
+            f"function {function.attrs['global_symbol']}",
+            "expected an executor that calls functions of codegens, got TVM's interpreter (debug)",
+            "create the executor graph, aot or vm",
+        )
     report = context.settings.report
     made = context.made.get(str(function.attrs["global_symbol"]))
     if made is None:
