@@ -73,11 +73,18 @@ CV_INLINE void cv_conv2d_channel(const cv_conv2d_form f, cv_vec *sum, const floa
   }
 }
 
+/* Columns of x under a row of a tile, at most: as many as a loop is unrolled for. In a loop sums are
+ * memory. */
+#define CV_CONV2D_MAX_SPAN 64
+
+CV_INLINE int cv_conv2d_span(const cv_conv2d_form f) { return (f.width - 1) * f.step + f.kernel_w; }
+
 /* Whether a tile of a planar x loads a pixel once for all columns of its kernel: the weights of a kernel
  * row fit the registers beside the sums. */
 CV_INLINE int cv_conv2d_shares_pixels(const cv_conv2d_form f) {
   const int fits = (f.width + f.kernel_w) * f.blocks + 1 <= CV_REGISTERS;
-  return f.planar && fits && f.kernel_w > f.step && cv_conv2d_cell_parts(f) == 1;
+  return f.planar && fits && f.kernel_w > f.step && cv_conv2d_span(f) <= CV_CONV2D_MAX_SPAN &&
+         cv_conv2d_cell_parts(f) == 1;
 }
 
 /* Adds one kernel row of one channel, so.  Half the loads take less power, for which the clock rises or is
@@ -89,7 +96,7 @@ CV_INLINE void cv_conv2d_row(const cv_conv2d_form f, cv_vec *sum, const float *x
   CV_UNROLL
   for (int k = 0; k < f.kernel_w * f.blocks; k++) weight[k] = cv_load(w + k * CV_LANES);
   CV_UNROLL
-  for (int c = 0; c < (f.width - 1) * f.step + f.kernel_w; c++) {
+  for (int c = 0; c < cv_conv2d_span(f); c++) {
     const cv_vec pixel = cv_load1(x + c);
     CV_UNROLL
     for (int s = 0; s < f.kernel_w; s++) {

@@ -11,7 +11,7 @@ from convoy import options
 from convoy.kernels import matmul, product, strided
 from convoy.kernels.conv2d import choose, depthwise, row_points, schedules
 from convoy.kernels.strips import window
-from convoy.plan import maps
+from convoy.plan import maps, tiles
 from convoy.target.instructions import INSTRUCTIONS, InstructionSet
 
 CSRC = Path(__file__).parents[2] / "csrc"
@@ -29,6 +29,7 @@ SHARED = {
     "CV_WINOGRAD_ROWS_MAX_SPAN": ("kernels/conv2d_winograd_rows.h", row_points.MOST_SPAN),
     "CV_WINOGRAD_MAX_OUT": ("kernels/conv2d_winograd_transforms.h", max(schedules.OUTS["fastest"])),
     "CV_CONV2D_LINE": ("kernels/conv2d_direct_form.h", maps.LINE_BYTES // 4),
+    "CV_CONV2D_MAX_SPAN": ("kernels/conv2d_direct_taps.h", tiles.MOST_SPAN),
     "CV_MAX_THREADS": ("runtime/team.c", options.MOST_THREADS),
 }
 

@@ -24,6 +24,8 @@ OPEN_WIDTHS = (1, 2, 4, 5, 8)
 LEAST_SHARING = 16
 """Sums of a tile that keeps the weights of a kernel row in registers: twice what hides the latency
 of four cycles of two units, as measured; a vector of AVX2 never has so many."""
+MOST_SPAN = 64
+"""Columns under such a tile (``CV_CONV2D_MAX_SPAN``): the compiler unrolls no longer loop."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,8 @@ def choose_planar_tiling(
     room for both: it loads each pixel once, not once a tap.
     """
     blocks = min(out_blocks, 2)
-    pixels = min(target.accumulators // blocks, (target.registers - 1) // blocks - kernel_w)
+    under = (MOST_SPAN - kernel_w) // stride_w + 1
+    pixels = min(target.accumulators // blocks, (target.registers - 1) // blocks - kernel_w, under)
     if parts > 1 or kernel_w <= stride_w or pixels * blocks < LEAST_SHARING:
         return choose_tiling(width, out_blocks, target, parts=parts)
     return cut_tiles(width, out_blocks, pixels, blocks, target)
