@@ -91,6 +91,14 @@ def test_a_volume_of_open_depth(form: str, transposed: bool, run_onnx, rng) -> N
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("form", ["along the depth", "within a slice"])
+def test_of_a_kernel_of_one_depth_or_one_pixel_no_slices_lie_side_by_side(form: str, count_ops) -> None:
+    # TVM makes them between regions: a network of such kernels is in pieces
+    module = load(volume(**FORMS[form]))
+    assert count_ops(module)["nn.conv2d"] == 1
+    assert not any("slices" in var.name_hint for var in module.get_global_vars())
+
+
 def test_doubles_of_open_depth_stay_doubles(rng) -> None:
     # ONNX Runtime has no such kernel
     model = volume((3, 1, 1), bias=False)

@@ -1,8 +1,9 @@
 """Convolutions of volumes of which only a call knows how deep they are: images, one for each depth.
 
 The slices that a kernel of depth K reads lie side by side as channels of one image [N·D, C·K, H, W], so the
-convolution is a 2-D one of as many images.  A transposed one makes K slices of each, side by side, which
-are put where they belong.  Of a known depth both are left whole: a region takes them apart without copies
+convolution is a 2-D one of as many images.  Of a kernel of one depth or one pixel nothing lies side by side:
+images are slices then, or each a row of one image as high as the volume is deep.  A transposed one makes K
+slices of each, side by side, which are put where they belong.  Of a known depth both are left whole: a region takes them apart without copies
 (``graph/volumes.py``).
 """
 
@@ -15,6 +16,7 @@ from tvm import relax, te, tirx
 
 from convoy.relax.dataflow import is_constant, read_array
 from convoy.relax.importer.late import expect_least
+from convoy.relax.importer.read import Array
 from convoy.relax.importer.sizes.algebra import Ratio
 
 
@@ -35,7 +37,10 @@ def convert_open_depth(bb: Any, inputs: Sequence[Any], attrs: Mapping[str, Any])
     pads = [0] * 6 if kind == b"VALID" else attrs.get("pads", [0] * 6)
     strides, dilations = (attrs.get(name, [1] * 3) for name in ("strides", "dilations"))
     outputs, channels, depth, *window = taps.shape
-    images, count = _side_by_side(bb, x, depth, pads[0], pads[3], strides[0], dilations[0])
+    deep = (depth, pads[0], pads[3], strides[0], dilations[0])
+    if [*window, *pads[1:3], *pads[4:], *strides[1:]] == [1, 1, 0, 0, 0, 0, 1, 1]:
+        return _convolve_rows(bb, x, taps, attrs.get("group", 1), *deep)
+    images, count = _slices(bb, x) if deep == (1, 0, 0, 1, 1) else _side_by_side(bb, x, *deep)
     made = bb.emit(
         relax.op.nn.conv2d(
             images,
@@ -105,19 +110,48 @@ def convert_open_depth_transposed(bb: Any, inputs: Sequence[Any], attrs: Mapping
     return bb.emit_te(add, apart, primfunc_name_hint="slices_added")
 
 
-def _side_by_side(
-    bb: Any, x: Any, depth: int, front: int, back: int, stride: int, dilation: int
-) -> tuple[Any, Any]:
-    """What a kernel reads at each place as the channels of an image, and how many places there are.
-
-    A call ends where a volume is less deep than the kernel.
-    """
+def _convolve_rows(
+    bb: Any, x: Any, taps: Array, groups: int, depth: int, front: int, back: int, stride: int, dilation: int
+) -> Any:
+    """A convolution along the depth alone: every slice is a row."""
     algebra, (batch, channels, size, *image) = bb.algebra, bb.algebra.sizes(x)
+    count = _count_places(bb, size, depth, front, back, stride, dilation)
+    rows = bb.emit(relax.op.reshape(x, [batch, channels, size, algebra.product(image)]))
+    made = bb.emit(
+        relax.op.nn.conv2d(
+            rows,
+            relax.const(taps.reshape(*taps.shape[:3], 1), str(taps.dtype)),
+            strides=[stride, 1],
+            padding=[front, 0, back, 0],
+            dilation=[dilation, 1],
+            groups=groups,
+        )
+    )
+    return relax.op.reshape(made, [batch, taps.shape[0], count, *image])
+
+
+def _slices(bb: Any, x: Any) -> tuple[Any, Any]:
+    """The slices of a volume as images, and how many of them each volume has."""
+    algebra, (batch, channels, size, *image) = bb.algebra, bb.algebra.sizes(x)
+    apart = bb.emit(relax.op.permute_dims(x, [0, 2, 1, 3, 4]))
+    return bb.emit(relax.op.reshape(apart, [algebra.product([batch, size]), channels, *image])), size
+
+
+def _count_places(bb: Any, size: Any, depth: int, front: int, back: int, stride: int, dilation: int) -> Any:
+    """How many places a kernel has along the depth; a call ends where a volume is less deep than it."""
     least = (depth - 1) * dilation + 1 - front - back
     if least > 1:  # without a slice there is none in the result, either
         expect_least(bb, [size], least)
-    reach = algebra.subtract(size, least)
-    count = algebra.add(algebra.round_down(Ratio(reach, stride)), 1)
+    reach = bb.algebra.subtract(size, least)
+    return bb.algebra.add(bb.algebra.round_down(Ratio(reach, stride)), 1)
+
+
+def _side_by_side(
+    bb: Any, x: Any, depth: int, front: int, back: int, stride: int, dilation: int
+) -> tuple[Any, Any]:
+    """What a kernel reads at each place as the channels of an image, and how many places there are."""
+    algebra, (batch, channels, size, *image) = bb.algebra, bb.algebra.sizes(x)
+    count = _count_places(bb, size, depth, front, back, stride, dilation)
 
     def read(volumes: te.Tensor) -> te.Tensor:
         def element(i: Any, channel: Any, row: Any, column: Any) -> Any:
