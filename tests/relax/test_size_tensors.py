@@ -44,6 +44,26 @@ def test_sizes_that_become_data_do_not_break_tvms_fusion() -> None:
         np.testing.assert_array_equal(found.numpy(), mask)
 
 
+BEHIND = """<ir_version: 9, opset_import: ["": 20]>
+behind (float[p, q] cache) => (int64[q] y) <int64 one = {1}, int64 two = {2}> {
+    before = Shape <start = 0, end = 1> (cache)
+    start = Squeeze (before)
+    new = Shape <start = 1, end = 2> (cache)
+    count = Squeeze (new)
+    limit = Add (start, count)
+    places = Range (start, limit, one)
+    y = Add (places, two)
+}"""
+"""Places behind a cache, as a decoder's table of positions is asked for."""
+
+
+def test_numbers_that_begin_at_a_size_do_not_break_tvms_fusion() -> None:
+    machine = relax.VirtualMachine(convoy.compile(onnx.parser.parse_model(BEHIND), threads=1), tvm.cpu())
+    for p, q in ((3, 4), (7, 1)):
+        found = machine["main"](tvm.runtime.tensor(np.zeros((p, q), "float32")))
+        np.testing.assert_array_equal(found.numpy(), np.arange(p, p + q) + 2)
+
+
 @I.ir_module
 class Sizes:
     @R.function
