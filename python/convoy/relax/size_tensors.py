@@ -1,8 +1,8 @@
 """Sizes that become a tensor as the model runs are computed by a function of their own.
 
 TVM fuses the function it makes of ``shape_to_tensor``, whose parameters are open sizes, with ops whose
-tensors have those sizes; the fused function then defines a size twice, which TVM refuses (0.27).  So it does
-with numbers that begin at a size, as places behind a cache do, where tensors have other sizes.
+tensors have those sizes; the fused function then defines a size twice, which TVM refuses (0.27).  So it
+does with numbers that begin at a size, as places behind a cache do, where tensors have other sizes.
 """
 
 from __future__ import annotations

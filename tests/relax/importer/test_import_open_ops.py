@@ -146,6 +146,12 @@ CASES: dict[str, list[onnx.NodeProto]] = {
         node("Slice", ["table", "first", "lengths"], ["t"]),
         node("Add", ["x", "t"], ["y"]),
     ],
+    "a row of a table at the length": [
+        *VECTOR,
+        node("Add", ["lengths", "ones"], ["behind"]),
+        node("Slice", ["table", "lengths", "behind"], ["t"]),
+        node("Add", ["x", "t"], ["y"]),
+    ],
 }
 MORE = {
     "twice": [2, 1, 1],

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
+from convoy.relax.dataflow import numbers
 from convoy.relax.importer.idioms.definitions import Array, Definitions, constant, static_shape
 
 Evaluator = Callable[[Any, list[Array]], Array | None]
@@ -94,8 +95,9 @@ def _stack(call: Any, arrays: list[Array]) -> Array:
 
 
 def _slice(call: Any, arrays: list[Array]) -> Array | None:
-    parts = [[int(v) for v in part.fields] for part in call.args[1:] if isinstance(part, relax.Tuple)]
-    if len(parts) < 3:
+    given = [numbers(part) for part in call.args[1:] if isinstance(part, relax.Tuple)]
+    parts = [part for part in given if part is not None]
+    if len(parts) < max(3, len(given)):  # a row of a table at an open place is one of a known shape, too
         return None
     axes, begins, ends = parts[:3]
     steps = parts[3] if len(parts) > 3 else [1] * len(axes)
