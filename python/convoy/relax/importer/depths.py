@@ -2,9 +2,9 @@
 
 The slices that a kernel of depth K reads lie side by side as channels of one image [N·D, C·K, H, W], so the
 convolution is a 2-D one of as many images.  Of a kernel of one depth or one pixel nothing lies side by
-side: images are slices then, or each slice a row of one image.  A transposed one makes K slices of each, side by
-side, which are put where they belong.  Of a known depth both are left whole: a region takes them apart
-without copies (``graph/volumes.py``).
+side: images are slices then, or each slice a row of one image.  A transposed one makes K slices of each,
+side by side, which are put where they belong.  Of a known depth both are left whole: a region takes them
+apart without copies (``graph/volumes.py``).
 """
 
 from __future__ import annotations
