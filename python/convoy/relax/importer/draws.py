@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -28,22 +28,36 @@ _BITS = {"float32": 24, "float64": 32}
 def convert_uniform(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Numbers from ``low`` to below ``high``, each as likely."""
     low, high = float(attrs.get("low", 0.0)), float(attrs.get("high", 1.0))
-    return _draw(bb, inputs, attrs, lambda one, _, number: number(one) * (high - low) + low)
+    drawn = _draw(bb, inputs, attrs, 1)
+    return drawn and _as(drawn.dtype, _moved(bb, drawn.numbers[0], high - low, low))
 
 
 def convert_normal(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    """Numbers around ``mean``, as Box and Muller make them of two that are uniform."""
+    """Numbers around ``mean``, as Box and Muller make them of two that are uniform.
+
+    They are ops, of which a region makes vectors.
+    """
+    drawn = _draw(bb, inputs, attrs, 2)
+    if drawn is None:
+        return None
+    one, other = drawn.numbers
+    above_none = bb.emit(relax.op.subtract(_number(1.0, one), one))
+    length = bb.emit(relax.op.sqrt(_moved(bb, bb.emit(relax.op.log(above_none)), -2.0)))
+    turned = bb.emit(relax.op.cos(_moved(bb, other, 2 * math.pi)))
+    made = bb.emit(relax.op.multiply(length, turned))
     mean, scale = float(attrs.get("mean", 0.0)), float(attrs.get("scale", 1.0))
-
-    def normal(one: Any, other: Any, number: Any) -> Any:
-        length = te.sqrt(te.log(1.0 - number(one)) * -2.0)  # of 1 to above 0
-        return length * te.cos(number(other) * (2 * math.pi)) * scale + mean
-
-    return _draw(bb, inputs, attrs, normal)
+    return _as(drawn.dtype, _moved(bb, made, scale, mean))
 
 
-def _draw(bb: Any, inputs: list[Any], attrs: dict[str, Any], make: Any) -> Any:
-    """A tensor of numbers that ``make`` makes of two random words and of what makes a number of one."""
+class _Drawn(NamedTuple):
+    numbers: list[relax.Expr]
+    """Tensors of numbers from 0 to below 1."""
+    dtype: str
+    """What the node makes."""
+
+
+def _draw(bb: Any, inputs: list[Any], attrs: dict[str, Any], count: int) -> _Drawn | None:
+    """So many tensors; None where their shape is not known."""
     if inputs:
         like = inputs[0].ty
         if like.shape is None:
@@ -53,19 +67,35 @@ def _draw(bb: Any, inputs: list[Any], attrs: dict[str, Any], make: Any) -> Any:
         shape, dtype = relax.ShapeExpr([int(size) for size in attrs["shape"]]), "float32"
     dtype = str(helper.tensor_dtype_to_np_dtype(attrs["dtype"])) if "dtype" in attrs else dtype
     wide = "float64" if dtype == "float64" else "float32"
-    salt = crc32(attrs["tvm_custom"]["name"].encode())
+    salt, bits = crc32(attrs["tvm_custom"]["name"].encode()), _BITS[wide]
 
-    def number(word: Any) -> Any:
-        bits = _BITS[wide]
-        return (word >> _word(32 - bits)).astype(wide) * tirx.const(2.0**-bits, wide)
-
-    def compute(key: te.Tensor, sizes: Any) -> te.Tensor:
-        one, other = _words(key, salt, list(sizes))
+    def compute(key: te.Tensor, sizes: Any, which: int) -> te.Tensor:
+        words = _words(key, salt + 2 * which, list(sizes))
         return te.compute(
-            list(sizes), lambda *at: make(one(*at), other(*at), number).astype(dtype), name="draw"
+            list(sizes),
+            lambda *at: (words(*at) >> _word(32 - bits)).astype(wide) * tirx.const(2.0**-bits, wide),
+            name="draw",
         )
 
-    return bb.emit_te(compute, _key(bb, attrs.get("seed")), shape, primfunc_name_hint="draw")
+    key = _key(bb, attrs.get("seed"))
+    return _Drawn(
+        [bb.emit_te(compute, key, shape, i, primfunc_name_hint="draw") for i in range(count)], dtype
+    )
+
+
+def _moved(bb: Any, x: relax.Expr, factor: float, term: float = 0.0) -> relax.Expr:
+    """``x`` times a number, and another one more."""
+    if factor != 1:
+        x = bb.emit(relax.op.multiply(x, _number(factor, x)))
+    return bb.emit(relax.op.add(x, _number(term, x))) if term else x
+
+
+def _as(dtype: str, x: relax.Expr) -> relax.Expr:
+    return x if str(x.ty.dtype) == dtype else relax.op.astype(x, dtype)
+
+
+def _number(value: float, like: relax.Expr) -> relax.Expr:
+    return relax.const(value, str(like.ty.dtype))
 
 
 def _key(bb: Any, seed: float | None) -> relax.Expr:
@@ -77,16 +107,12 @@ def _key(bb: Any, seed: float | None) -> relax.Expr:
     return bb.emit(new, name_hint="key")
 
 
-def _words(key: te.Tensor, salt: int, sizes: Sequence[Any]) -> list[te.Tensor]:
-    """Two words of random bits for each place of a tensor."""
-    begin = te.compute((2,), lambda i: _mix(_cut(_wide(key[0]) + _word(salt) + _wide(i))))
-    end = te.compute((2,), lambda i: _mix(begin[i] ^ _word(_OTHER)))
-
-    def words(i: int) -> te.Tensor:
-        mixed = te.compute(sizes, lambda *at: _mix(_cut(_flat(at, sizes) + begin[i])))
-        return te.compute(sizes, lambda *at: _mix(mixed(*at) ^ end[i]))
-
-    return [words(i) for i in range(2)]
+def _words(key: te.Tensor, salt: int, sizes: Sequence[Any]) -> te.Tensor:
+    """A word of random bits for each place of a tensor."""
+    begin = te.compute((1,), lambda i: _mix(_cut(_wide(key[i]) + _word(salt))))
+    end = te.compute((1,), lambda i: _mix(begin[i] ^ _word(_OTHER)))
+    mixed = te.compute(sizes, lambda *at: _mix(_cut(_flat(at, sizes) + begin[0])))
+    return te.compute(sizes, lambda *at: _mix(mixed(*at) ^ end[0]))
 
 
 def _flat(places: Sequence[Any], sizes: Sequence[Any]) -> Any:
