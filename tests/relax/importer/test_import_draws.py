@@ -91,6 +91,24 @@ def test_a_seed_draws_the_same_and_nothing_else_does(run_tvm) -> None:
     assert len({numbers.tobytes() for numbers in drawn}) == len(drawn)
 
 
+def test_steps_of_a_loop_draw_anew_with_a_seed_too(run_tvm) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 22]>
+        walk (float[8] x, int64 steps) => (float[8] y, float[S,8] z) {
+            y, z = Loop (steps, , x) <body = step
+            (int64 i, bool c, float[8] at) => (bool d, float[8] next, float[8] noise) {
+                d = Identity (c)
+                noise = RandomNormalLike <seed = 1.0> (at)
+                next = Add (at, noise)
+            }>
+        }"""
+    )
+    x = np.zeros(8, np.float32)
+    y, z = run_tvm(load(model), x, np.array(3))
+    assert len({step.tobytes() for step in z}) == 3
+    np.testing.assert_allclose(y, z.sum(0), rtol=1e-5)
+
+
 def test_bernoulli_is_1_as_often_as_it_says(run_tvm) -> None:
     nodes = [make("Bernoulli", "y"), make("Bernoulli", "truth", dtype=TensorProto.BOOL)]
     x = np.array([[0.3], [0.0], [1.0]], np.float32).repeat(COUNT, 1)

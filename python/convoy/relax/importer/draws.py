@@ -1,8 +1,9 @@
 """Ops that draw random numbers, which TVM's frontend lacks.
 
-A number is a hash of its place, of the node that draws it, and of a key.  A node with a ``seed`` has
-its key from that and draws the same at every call; others take a new one from TVM's runtime.  The hash of a
-word is ``lowbias32`` of C. Wellons's hash-prospector: two multiplications between three shifts.
+A number is a hash of its place, of the node that draws it, and of a key.  A node with a ``seed`` has its
+key from that and draws the same at every call, unless it is in a loop; others take a new one from TVM's
+runtime.  The hash of a word is ``lowbias32`` of C. Wellons's hash-prospector: two multiplications between
+three shifts.
 """
 
 from __future__ import annotations
@@ -16,13 +17,26 @@ import numpy as np
 from onnx import helper
 from tvm import relax, te, tirx
 
+from convoy.onnx_file import all_nodes, inner_graphs
+from convoy.relax.importer.evaluate import RANDOM
 from convoy.relax.importer.idioms.definitions import constant
+from convoy.relax.importer.read import Model
 
 MOST_KEYS = 2**31 - 1
 _OTHER = 0x9E3779B9
 """Bits of the golden ratio."""
 _BITS = {"float32": 24, "float64": 32}
 """Random bits of a number: so many that every one of them is a number of the type."""
+
+
+def forget_seeds(model: Model) -> None:
+    """Let what a Loop or a Scan draws differ from step to step: the draws of one seed are alike."""
+    for node in all_nodes(model.graph):
+        for body in inner_graphs(node) if node.op_type in ("Loop", "Scan") else ():
+            for inner in all_nodes(body):
+                seeds = [i for i, a in enumerate(inner.attribute) if a.name == "seed"]
+                if inner.op_type in RANDOM and seeds:
+                    del inner.attribute[seeds[0]]
 
 
 def convert_uniform(bb: relax.BlockBuilder, inputs: list[Any], attrs: dict[str, Any]) -> Any:

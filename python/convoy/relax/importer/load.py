@@ -17,6 +17,7 @@ from convoy.relax.importer.bodies import write_out, write_out_fused
 from convoy.relax.importer.branches import Captured
 from convoy.relax.importer.check import check_lengths, check_model, read_shapes
 from convoy.relax.importer.direct import COMPLETE
+from convoy.relax.importer.draws import forget_seeds
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
 from convoy.relax.importer.frames import write_frames
 from convoy.relax.importer.frontend import Chosen, Unconverted, expand_unknown_ops, import_graph
@@ -91,6 +92,7 @@ def _import(network: Model, shapes: Shapes, report: Report | None) -> tvm.IRModu
         write_out(network, WITHDRAWN)
     fix_shapes(network, shapes)
     check_model(network)
+    forget_seeds(network)
     evaluate_constants(network)
     convert_opset(network, report)
     write_out_fused(network)
