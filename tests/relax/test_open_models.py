@@ -196,7 +196,7 @@ def test_a_normalisation_over_channels_is_a_pool_of_volumes_at_every_size() -> N
 def test_what_has_no_kernel_for_open_sizes_is_left_with_a_reason_and_right() -> None:
     # the twin: height and width may be open where the depth is known
     s = Sketch(1, 4, "d", "h", "w")
-    x = s.add("Relu", s.add("Conv", "x", s.weight(8, 4, 1, 3, 3), pads=[0, 1, 1] * 2))
+    x = s.add("Relu", s.add("Conv", "x", s.weight(8, 4, 2, 3, 3), pads=[0, 1, 1] * 2))
     both = Both(s.model(s.add("MaxPool", x, kernel_shape=[2, 2, 2])), "portable")
     pool, slices = sorted(both.left)
     assert slices == "expected an op, got a call of slices_side_by_side"  # the convolution is one of images

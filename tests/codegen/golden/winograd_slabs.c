@@ -22,9 +22,9 @@ extern const char winograd_slabs_weights[];
 CV_WINOGRAD(winograd_4_2x2, 4, 2, 2, 1, 1, 0)
 CV_CONV2D_TILE(tile_5x2_4_1_1x1, 1, 5, 2, 4, 4, 1, 1)
 CV_CONV2D_TILE(tile_6x2_4_1_1x1, 1, 6, 2, 4, 4, 1, 1)
-static const cv_conv2d_tile tiles_6_5x2_2[][2] = {[5] = {tile_5x2_4_1_1x1, tile_5x2_4_1_1x1}, [6] = {tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}};
+static const cv_conv2d_tile tiles_6_5x2_4_1_1x1_2_4_1_1x1[][2] = {[5] = {tile_5x2_4_1_1x1, tile_5x2_4_1_1x1}, [6] = {tile_6x2_4_1_1x1, tile_6x2_4_1_1x1}};
 static const cv_winograd_slabs table_0[1] = {
-    {{1, 1, 4, 2, 2, 7, 7, 1, 49, 1}, 8, 0, 0, 6, tiles_6_5x2_2},
+    {{1, 1, 4, 2, 2, 7, 7, 1, 49, 1}, 8, 0, 0, 6, tiles_6_5x2_4_1_1x1_2_4_1_1x1},
 };
 
 /* pack x0 */
