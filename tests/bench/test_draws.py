@@ -61,3 +61,42 @@ def test_inner_graphs_are_held_too() -> None:
     assert names == ["a"]
     (found,) = reference_outputs(held, {"x": np.zeros(2, np.float32), "c": np.array(True)})
     np.testing.assert_array_equal(found, [1, 1])
+
+
+def test_names_that_are_taken_stay_another_tensors() -> None:
+    text = "n_shape = Relu (x) n = RandomNormalLike (n_shape) y = Add (n, n_shape)"
+    held, _ = hold_draws(make(f"network (float[2] x) => (y) {{ {text} }}"))
+    (found,) = reference_outputs(held, {"x": np.array([1, 2], np.float32)})
+    np.testing.assert_array_equal(found, [2, 3])
+
+
+def test_the_models_own_functions_are_held_too() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 22, "own": 1]>
+        network (float[2] x) => (float[2] y) { y = own.Noise (x) }
+        <domain: "own", opset_import: ["": 22]>
+        Noise (a) => (b) { n = RandomNormalLike (a) b = Add (a, n) }"""
+    )
+    held, names = hold_draws(model)
+    assert len(names) == 1
+    (found,) = reference_outputs(held, {"x": np.array([1, 2], np.float32)})
+    np.testing.assert_array_equal(found, [2, 3])
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        onnx.helper.make_node("RandomNormalLike", ["x"], []),
+        onnx.helper.make_node("RandomNormal", [], ["y"]),
+        onnx.helper.make_node("RandomNormalLike", [], ["y"]),
+        onnx.helper.make_node("RandomNormalLike", ["x"], ["y"], mean=[1.0, 2.0]),
+        onnx.helper.make_node("RandomNormalLike", ["x"], ["y"], dtype=99),
+        onnx.helper.make_node("RandomNormalLike", ["x"], ["y"], dtype=onnx.TensorProto.STRING),
+    ],
+)
+def test_a_faulty_node_is_left_to_who_says_what_is_wrong(faulty: onnx.NodeProto) -> None:
+    model = make("network (float[2] x) => (float[2] y) { y = Relu (x) }")
+    model.graph.node.append(faulty)
+    held, names = hold_draws(model)
+    assert not names
+    assert held.graph.node[-1] == faulty

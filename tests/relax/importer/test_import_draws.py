@@ -9,7 +9,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from tvm import relax
 
+from convoy.errors import ModelError
 from convoy.relax.importer import load
 
 COUNT = 20_000
@@ -132,3 +134,17 @@ def test_multinomial_takes_classes_as_often_as_they_are_likely(run_tvm) -> None:
     for drawn, likely in zip(y, chances, strict=True):
         for k, chance in enumerate(likely):
             expect_mean(drawn == k, chance, sqrt(chance * (1 - chance)) or 1e-9)
+
+
+def test_a_draw_of_whole_numbers_is_refused() -> None:
+    model = drawing(make("RandomNormalLike"), kind=TensorProto.INT64)
+    with pytest.raises(
+        ModelError, match="expected it to draw floats, got int64; give it a dtype of floats"
+    ):
+        load(model)
+
+
+def test_what_a_seed_draws_is_not_kept_as_a_constant() -> None:
+    node = helper.make_node("RandomNormal", [], ["y"], shape=[1 << 20, 1 << 20], seed=1.0)
+    folded = relax.transform.FoldConstant()(load(drawing(node)))
+    assert "call_dps_packed" in folded["main"].script()

@@ -18,8 +18,9 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from convoy.onnx_file import all_nodes, inner_graphs
+from convoy.relax.importer.corrected import FLOATS
 from convoy.relax.importer.evaluate import RANDOM
-from convoy.relax.importer.idioms.definitions import constant
+from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.read import Model
 
 MOST_KEYS = 2**31 - 1
@@ -80,6 +81,9 @@ def _draw(bb: Any, inputs: list[Any], attrs: dict[str, Any], count: int) -> _Dra
     else:
         shape, dtype = relax.ShapeExpr([int(size) for size in attrs["shape"]]), "float32"
     dtype = str(helper.tensor_dtype_to_np_dtype(attrs["dtype"])) if "dtype" in attrs else dtype
+    if dtype not in FLOATS:
+        problem = f"expected it to draw floats, got {dtype}"
+        raise NodeError(problem, "give it a dtype of floats, and cast what it draws")
     wide = "float64" if dtype == "float64" else "float32"
     salt, bits = crc32(attrs["tvm_custom"]["name"].encode()), _BITS[wide]
 
@@ -113,10 +117,12 @@ def _number(value: float, like: relax.Expr) -> relax.Expr:
 
 
 def _key(bb: Any, seed: float | None) -> relax.Expr:
-    """An int32 [1]."""
+    """An int32 [1]; of a seed one from a range of one, which TVM does not fold: a draw may be large."""
+    first, last = 0, MOST_KEYS
     if seed is not None:
-        return constant(np.array([seed], np.float32).view(np.int32))
-    limits = [relax.prim_value(0), relax.prim_value(MOST_KEYS)]
+        first = int(np.float32(seed).view(np.int32)) % (MOST_KEYS - 1)
+        last = first + 1
+    limits = [relax.prim_value(first), relax.prim_value(last)]
     new = relax.op.call_dps_packed("tvm.contrib.random.randint", limits, relax.TensorType([1], "int32"))
     return bb.emit(new, name_hint="key")
 
