@@ -28,9 +28,9 @@ def hold_draws(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
     if any(_draws(node) for function in model.functions for node in all_nodes(function)):
         with suppress(Exception):  # a faulty model, of which the engines say what is wrong
             held = inliner.inline_local_functions(held)
-    held_graph = _Holding(held)
-    held_graph.hold(held.graph)
-    return held, held_graph.found
+    holding = _Holding(held)
+    holding.hold(held.graph)
+    return held, holding.found
 
 
 def _draws(node: onnx.NodeProto) -> bool:
