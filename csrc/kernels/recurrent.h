@@ -1,4 +1,5 @@
-/* A recurrent layer in one direction: a loop over steps, each of which multiplies the state by its weights.
+/* Recurrent layers, each in one direction: a loop over steps, each of which multiplies the state by its
+ * weights.
  *
  *   sum[g][j] = x[t][g][j] + sum_k h[k] * r[k][g][j]     for each gate g and cell j; clipped if clip > 0
  *
@@ -25,8 +26,9 @@
  * panels of z and r, and others, r_inner, of g; kept [sequences][cells] is its scratch.  The rows of y are
  * the states.
  *
- * Sequences go through a step together.  Threads share the panels, if `shared`, and meet after each step;
- * else they share the sequences.
+ * Sequences go through a step together.  Layers that do not read each other, and are alike but for their
+ * pointers, activations and direction, run side by side.  Threads share the panels of all of them, if
+ * `shared`, and meet after each step; else they share the sequences of all.
  */
 #ifndef CONVOY_KERNELS_RECURRENT_H_
 #define CONVOY_KERNELS_RECURRENT_H_
@@ -261,9 +263,9 @@ CV_INLINE void cv_lstm_begin(const cv_recurrent *a, cv_range own, cv_range share
   }
 }
 
-/* The panels of `share` for the sequences of `own`, at a step; then threads meet that share the panels. */
-CV_INLINE void cv_recurrent_advance(cv_thread thread, const cv_recurrent *a, cv_range own, cv_range share,
-                                    int step, const cv_recurrent_kind kind, const cv_recurrent_part part) {
+/* The panels of `share` for the sequences of `own`, at a step. */
+CV_INLINE void cv_recurrent_advance(const cv_recurrent *a, cv_range own, cv_range share, int step,
+                                    const cv_recurrent_kind kind, const cv_recurrent_part part) {
   for (int panel = share.begin; panel < share.end; panel++) {
     for (int first = own.begin; first < own.end; first += CV_RECURRENT_SEQUENCES) {
       const int left = own.end - first;
@@ -271,30 +273,62 @@ CV_INLINE void cv_recurrent_advance(cv_thread thread, const cv_recurrent *a, cv_
       cv_recurrent_panel(a, panel, first, count, step, kind, part);
     }
   }
-  if (a->shared) convoy_barrier(thread);
 }
 
-CV_INLINE void cv_recurrent_run(cv_thread thread, const cv_recurrent *a, const cv_recurrent_kind kind) {
-  const int panels = (a->cells + CV_RECURRENT_CELLS - 1) / CV_RECURRENT_CELLS;
-  const cv_range all = {0, panels}, sequences = {0, a->sequences};
-  const cv_range own = a->shared ? sequences : cv_share(thread, a->sequences);
-  const cv_range share = a->shared ? cv_share(thread, panels) : all;
+/* What of `share` is of layer `i`, where each has `each`. */
+CV_INLINE cv_range cv_recurrent_of(cv_range share, int i, int each) {
+  const int begin = share.begin - i * each, end = share.end - i * each;
+  return (cv_range){begin < 0 ? 0 : begin, end > each ? each : end};
+}
+
+CV_INLINE void cv_recurrent_share_panels(cv_thread thread, const cv_recurrent a[], int layers, int panels,
+                                         const cv_recurrent_kind kind) {
+  const cv_range own = {0, a->sequences}, share = cv_share(thread, layers * panels);
   const int apart = kind == CV_GRU_RESET_FIRST;
-  if (kind == CV_LSTM) cv_lstm_begin(a, own, share);
+  for (int i = 0; kind == CV_LSTM && i < layers; i++)
+    cv_lstm_begin(a + i, own, cv_recurrent_of(share, i, panels));
   for (int step = 0; step < a->steps; step++) {
-    cv_recurrent_advance(thread, a, own, share, step, kind, apart ? CV_RESET : CV_STEP);
-    if (apart) cv_recurrent_advance(thread, a, own, share, step, kind, CV_AFTER_RESET);
+    for (int late = 0; late <= apart; late++) {
+      const cv_recurrent_part part = late ? CV_AFTER_RESET : apart ? CV_RESET : CV_STEP;
+      for (int i = 0; i < layers; i++)
+        cv_recurrent_advance(a + i, own, cv_recurrent_of(share, i, panels), step, kind, part);
+      convoy_barrier(thread);
+    }
   }
 }
 
-CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent *a) CV_SYMBOL(cv_recur);
+CV_INLINE void cv_recurrent_share_sequences(cv_thread thread, const cv_recurrent a[], int layers,
+                                            int panels, const cv_recurrent_kind kind) {
+  const cv_range all = {0, panels}, share = cv_share(thread, layers * a->sequences);
+  for (int i = 0; i < layers; i++) {
+    const cv_range own = cv_recurrent_of(share, i, a->sequences);
+    if (own.begin >= own.end) continue;
+    if (kind == CV_LSTM) cv_lstm_begin(a + i, own, all);
+    for (int step = 0; step < a->steps; step++) {
+      const int apart = kind == CV_GRU_RESET_FIRST;
+      cv_recurrent_advance(a + i, own, all, step, kind, apart ? CV_RESET : CV_STEP);
+      if (apart) cv_recurrent_advance(a + i, own, all, step, kind, CV_AFTER_RESET);
+    }
+  }
+}
+
+CV_INLINE void cv_recurrent_run(cv_thread thread, const cv_recurrent a[], int layers,
+                                const cv_recurrent_kind kind) {
+  const int panels = (a->cells + CV_RECURRENT_CELLS - 1) / CV_RECURRENT_CELLS;
+  if (a->shared)
+    cv_recurrent_share_panels(thread, a, layers, panels, kind);
+  else
+    cv_recurrent_share_sequences(thread, a, layers, panels, kind);
+}
+
+CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent a[], int layers) CV_SYMBOL(cv_recur);
 
 #if CV_DEFINES(RECURRENT)
-CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent *a) {
-  if (a->kind == CV_LSTM) cv_recurrent_run(thread, a, CV_LSTM);
-  if (a->kind == CV_GRU) cv_recurrent_run(thread, a, CV_GRU);
-  if (a->kind == CV_RNN) cv_recurrent_run(thread, a, CV_RNN);
-  if (a->kind == CV_GRU_RESET_FIRST) cv_recurrent_run(thread, a, CV_GRU_RESET_FIRST);
+CV_SHARED void cv_recur(cv_thread thread, const cv_recurrent a[], int layers) {
+  if (a->kind == CV_LSTM) cv_recurrent_run(thread, a, layers, CV_LSTM);
+  if (a->kind == CV_GRU) cv_recurrent_run(thread, a, layers, CV_GRU);
+  if (a->kind == CV_RNN) cv_recurrent_run(thread, a, layers, CV_RNN);
+  if (a->kind == CV_GRU_RESET_FIRST) cv_recurrent_run(thread, a, layers, CV_GRU_RESET_FIRST);
 }
 #endif
 

@@ -73,41 +73,75 @@ static void step(const cv_recurrent *a, const float *r, const float *x, double *
   memcpy(h, next, (size_t)cells * sizeof *h);
 }
 
-static void run(cv_recurrent a, int threads, int fed, int extra) {
+/* A layer with numbers of its own, and its weights r as they were. */
+typedef struct layer {
+  cv_recurrent a;
+  float *x, *r, *more, *h0, *c0, *packed, *packed_inner;
+} layer;
+
+static layer make(cv_recurrent a, int fed, int extra) {
   const int gates = cv_recurrent_gates(a.kind), rows = cv_recurrent_rows(&a, a.kind);
   const int seen = a.sequences * a.cells, reset = a.kind == CV_GRU_RESET_FIRST;
-  float *x = check_floats((ptrdiff_t)a.sequences * a.steps * gates * a.cells);
-  float *r = check_floats((ptrdiff_t)a.cells * gates * a.cells), *more = check_floats(3 * a.cells);
-  float *h0 = check_floats(seen), *c0 = check_floats(seen), *y = check_floats((ptrdiff_t)rows * seen);
-  check_fill(x, (ptrdiff_t)a.sequences * a.steps * gates * a.cells);
-  check_fill(r, (ptrdiff_t)a.cells * gates * a.cells);
-  for (int i = 0; i < a.cells * gates * a.cells; i++) r[i] *= 0.1f;
-  check_fill(more, 3 * a.cells), check_fill(h0, seen), check_fill(c0, seen);
-  float *packed = pack(r, a.cells, gates, 0, reset ? 2 : gates), *kept = check_floats(seen);
-  float *packed_inner = reset ? pack(r, a.cells, gates, 2, 1) : NULL;
-  a.x = x, a.r = packed, a.y = y, a.extra = extra && !reset ? more : NULL;
-  a.r_inner = packed_inner, a.kept = kept;
-  a.h0 = fed ? h0 : NULL, a.c0 = fed ? c0 : NULL;
-  for (int id = 0; id < threads; id++) cv_recur((cv_thread){id, threads}, &a);
-  for (int s = 0; s < a.sequences; s++) {
+  const ptrdiff_t given = (ptrdiff_t)a.sequences * a.steps * gates * a.cells;
+  layer l = {a,
+             check_floats(given),
+             check_floats((ptrdiff_t)a.cells * gates * a.cells),
+             check_floats(3 * a.cells),
+             check_floats(seen),
+             check_floats(seen),
+             NULL,
+             NULL};
+  check_fill(l.x, given);
+  check_fill(l.r, (ptrdiff_t)a.cells * gates * a.cells);
+  for (int i = 0; i < a.cells * gates * a.cells; i++) l.r[i] *= 0.1f;
+  check_fill(l.more, 3 * a.cells), check_fill(l.h0, seen), check_fill(l.c0, seen);
+  l.packed = pack(l.r, a.cells, gates, 0, reset ? 2 : gates);
+  if (reset) l.packed_inner = pack(l.r, a.cells, gates, 2, 1);
+  l.a.x = l.x, l.a.r = l.packed, l.a.r_inner = l.packed_inner, l.a.extra = extra && !reset ? l.more : NULL;
+  l.a.y = check_floats((ptrdiff_t)rows * seen), l.a.kept = check_floats(seen);
+  l.a.h0 = fed ? l.h0 : NULL, l.a.c0 = fed ? l.c0 : NULL;
+  return l;
+}
+
+static void drop(layer l) {
+  free(l.x), free(l.r), free(l.more), free(l.h0), free(l.c0), free(l.packed), free(l.packed_inner);
+  free(l.a.y), free(l.a.kept);
+}
+
+static void check(const layer *l) {
+  const cv_recurrent *a = &l->a;
+  const int gates = cv_recurrent_gates(a->kind), rows = cv_recurrent_rows(a, a->kind);
+  for (int s = 0; s < a->sequences; s++) {
     double h[256] = {0}, c[256] = {0};
-    for (int j = 0; fed && j < a.cells; j++) h[j] = h0[s * a.cells + j], c[j] = c0[s * a.cells + j];
-    for (int i = 0; i < a.steps; i++) {
-      const int t = a.back ? a.steps - 1 - i : i;
-      step(&a, r, x + ((ptrdiff_t)s * a.steps + t) * gates * a.cells, h, c);
-      for (int j = 0; j < a.cells; j++) {
-        const float got = y[((ptrdiff_t)s * rows + t) * a.cells + j];
+    for (int j = 0; a->h0 && j < a->cells; j++)
+      h[j] = a->h0[s * a->cells + j], c[j] = a->c0[s * a->cells + j];
+    for (int i = 0; i < a->steps; i++) {
+      const int t = a->back ? a->steps - 1 - i : i;
+      step(a, l->r, l->x + ((ptrdiff_t)s * a->steps + t) * gates * a->cells, h, c);
+      for (int j = 0; j < a->cells; j++) {
+        const float got = a->y[((ptrdiff_t)s * rows + t) * a->cells + j];
         CHECK(fabs(got - h[j]) <= 2e-5, "%d gates, %d cells: y[%d][%d][%d] is %g, expected %g", gates,
-              a.cells, s, t, j, got, h[j]);
+              a->cells, s, t, j, got, h[j]);
       }
     }
-    for (int j = 0; a.kind == CV_LSTM && j < a.cells; j++) {
-      const float got = y[((ptrdiff_t)s * rows + a.steps) * a.cells + j];
-      CHECK(fabs(got - c[j]) <= 2e-5, "%d cells: c[%d][%d] is %g, expected %g", a.cells, s, j, got, c[j]);
+    for (int j = 0; a->kind == CV_LSTM && j < a->cells; j++) {
+      const float got = a->y[((ptrdiff_t)s * rows + a->steps) * a->cells + j];
+      CHECK(fabs(got - c[j]) <= 2e-5, "%d cells: c[%d][%d] is %g, expected %g", a->cells, s, j, got, c[j]);
     }
   }
-  free(x), free(r), free(more), free(h0), free(c0), free(y), free(packed);
-  free(packed_inner), free(kept);
+}
+
+/* Layers side by side, each in the other direction than the one before it. */
+static void run(cv_recurrent a, int layers, int threads, int fed, int extra) {
+  layer made[3];
+  cv_recurrent given[3];
+  for (int i = 0; i < layers; i++) {
+    made[i] = make(a, fed, extra);
+    made[i].a.back = a.back ^ (i & 1);
+    given[i] = made[i].a;
+  }
+  for (int id = 0; id < threads; id++) cv_recur((cv_thread){id, threads}, given, layers);
+  for (int i = 0; i < layers; i++) check(&made[i]), drop(made[i]);
 }
 
 int main(void) {
@@ -129,7 +163,8 @@ int main(void) {
                                 .gate = usual ? squash : hard,
                                 .inner = usual ? tangent : relu,
                                 .outer = usual ? tangent : relu};
-        run(a, a.shared ? 1 : 2, form & 4, form % 3); /* a thread alone meets nobody */
+        /* a thread alone meets nobody */
+        run(a, 1 + form % 3, a.shared ? 1 : 2 + (form & 1), form & 4, form % 3);
       }
   return check_done();
 }

@@ -44,6 +44,7 @@ from convoy.graph.ops import (
 from convoy.graph.reference import run
 from convoy.kernels.matmul import Gemm
 from convoy.kernels.planner import make_plan
+from convoy.kernels.recurrent import Recur
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
 from instruction_sets import HOST_SETS, of_bfloat16
@@ -191,7 +192,7 @@ def depthwise_of_taps_far_apart() -> Graph:
 
 
 def recurrent(kind: RecurrentKind, cells: int, *rows: int, **given: object) -> Graph:
-    """From a state and from zeros; of an odd number of cells, and of so many that threads share a step.
+    """Two layers side by side, from a state and from zeros, of an odd number of cells.
 
     An image has one sequence, or as many as rows.
     """
@@ -209,9 +210,17 @@ def lstm() -> Graph:
     return recurrent("lstm", 37, clip=0.75)
 
 
+def recurrent_of_shared_steps(kind: RecurrentKind) -> Graph:
+    """A layer by itself, of so many cells that threads share a step."""
+    b = Builder([1, 5, 7])
+    x = b.add(MatMul, "x0", b.weight(7, GATES[kind] * 290))
+    r, extra = b.weight(290, GATES[kind] * 290), b.weight(3 if kind == "lstm" else 1, 290)
+    return b.graph(b.add(Recurrent, x, r, extra, kind=kind))
+
+
 @case
 def lstm_of_shared_steps() -> Graph:
-    return recurrent("lstm", 290)
+    return recurrent_of_shared_steps("lstm")
 
 
 @case
@@ -236,7 +245,7 @@ def gru_reset_first() -> Graph:
 
 @case
 def gru_reset_first_of_shared_steps() -> Graph:
-    return recurrent("gru_reset_first", 290)
+    return recurrent_of_shared_steps("gru_reset_first")
 
 
 @case
@@ -611,6 +620,14 @@ def test_one_image_shares_the_arena() -> None:
     graph = CASES["classifier"]()
     plan = make_plan(graph, host())
     assert (plan.batched, plan.batch_bytes) == (len(plan.steps), 0)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru_reset_first"])
+def test_more_threads_than_layers_side_by_side_share_their_steps(kind: RecurrentKind) -> None:
+    graph, target, options = recurrent(kind, 290), Target(host().isa), Options(threads=3)
+    (step,) = (step for step in make_plan(graph, target, options).steps if isinstance(step, Recur))
+    assert (len(step.layers), step.shared) == (2, True)
+    hold(graph, backend.load(graph, target, options), images=1)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -13,6 +13,7 @@ from convoy.graph.ops import Node
 from convoy.kernels.conv2d.choose import Choice, choose_algorithms, report_choices
 from convoy.kernels.conv2d.pools import choose_pools, estimate_pools, report_pools
 from convoy.kernels.copy import copy_whole
+from convoy.kernels.recurrent import plan_beside, run_beside
 from convoy.kernels.registry import check_types, choose_layouts, find_kernel, find_narrow, find_takers
 from convoy.kernels.strips.chains import choose_chains, report_chains
 from convoy.kernels.strips.strips import plan_strips
@@ -20,6 +21,7 @@ from convoy.kernels.strips.window import Chain
 from convoy.kernels.values import Values
 from convoy.options import Options
 from convoy.plan.batch import find_batched, give_images_their_own
+from convoy.plan.beside import bring_together
 from convoy.plan.estimate import estimate_steps, estimate_work, images_worth_a_team, work_worth_a_team
 from convoy.plan.fuse import Fusion, fuse
 from convoy.plan.memory import Slot, place_barriers, place_buffers, place_open_buffers
@@ -52,6 +54,7 @@ def make_plan(
     options = options or Options()
     threads = options.threads or target.cores
     fusions = fuse(graph, options.disabled_patterns, find_takers(graph, target, threads, options))
+    fusions, beside = bring_together(fusions, threads, lambda one, other: run_beside(one, other, graph))
     check_types(graph, fusions)
     blocked = choose_layouts(graph, fusions)
     choices = choose_algorithms(graph, fusions, blocked, target, threads, options, measured or {})
@@ -69,7 +72,7 @@ def make_plan(
         report_pools(estimated, pools, target, report)
         report_chains(chains, report)
     nodes: list[tuple[Node, ...]] = []
-    for computed, made in _plan_fusions(fusions, chains, values):
+    for computed, made in _plan_fusions(fusions, chains, beside, values):
         for step in made:
             values.steps.append(step)
         also = [pools[f.output].fusion for f in computed if f.output in pools]
@@ -112,16 +115,24 @@ def make_plan(
 
 
 def _plan_fusions(
-    fusions: Sequence[Fusion], chains: Sequence[Chain], values: Values
+    fusions: Sequence[Fusion],
+    chains: Sequence[Chain],
+    beside: Sequence[tuple[Fusion, ...]],
+    values: Values,
 ) -> Iterator[tuple[Sequence[Fusion], Iterator[Step]]]:
-    """All fusions and chains in running order, each with its steps, then those that finish the outputs."""
+    """All fusions, chains and groups in running order, each with its steps; then those for the outputs."""
     chain_of = {fusion.output: chain for chain in chains for fusion in chain.fusions}
+    group_of = {fusion.output: group for group in beside for fusion in group}
     for fusion in fusions:
-        chain = chain_of.get(fusion.output)
-        if chain is None:
+        chain, group = chain_of.get(fusion.output), group_of.get(fusion.output)
+        if chain is not None:
+            if chain.fusions[-1] is fusion:
+                yield chain.fusions, plan_strips(chain, values, _plan_member)
+        elif group is not None:
+            if group[-1] is fusion:
+                yield group, plan_beside(group, values)
+        else:
             yield [fusion], _plan_fusion(fusion, values)
-        elif chain.fusions[-1] is fusion:
-            yield chain.fusions, plan_strips(chain, values, _plan_member)
     yield [], _finish_outputs(values)
 
 
