@@ -187,7 +187,8 @@ CV_INLINE void cv_recurrent_add(const float *r, const float *before, ptrdiff_t a
     for (int g = 0; g < gates; g++) {
       CV_UNROLL
       for (int b = 0; b < CV_RECURRENT_VECTORS; b++) {
-        const cv_vec weight = cv_load(r + (g * CV_RECURRENT_VECTORS + b) * CV_LANES);
+        const cv_vec loaded = cv_load(r + (g * CV_RECURRENT_VECTORS + b) * CV_LANES);
+        const cv_vec weight = count > 1 ? cv_hold(loaded) : loaded; /* or it is loaded for each sequence */
         CV_UNROLL
         for (int s = 0; s < count; s++)
           sum[s][b][g] = cv_fma(cv_load1(before + s * apart + k), weight, sum[s][b][g]);
@@ -281,6 +282,16 @@ CV_INLINE cv_range cv_recurrent_of(cv_range share, int i, int each) {
   return (cv_range){begin < 0 ? 0 : begin, end > each ? each : end};
 }
 
+/* The panels of `share`, of all layers, at a step; then threads meet. */
+CV_INLINE void cv_recurrent_meet(cv_thread thread, const cv_recurrent a[], int layers, int panels,
+                                 cv_range share, int step, const cv_recurrent_kind kind,
+                                 const cv_recurrent_part part) {
+  const cv_range own = {0, a->sequences};
+  for (int i = 0; i < layers; i++)
+    cv_recurrent_advance(a + i, own, cv_recurrent_of(share, i, panels), step, kind, part);
+  convoy_barrier(thread);
+}
+
 CV_INLINE void cv_recurrent_share_panels(cv_thread thread, const cv_recurrent a[], int layers, int panels,
                                          const cv_recurrent_kind kind) {
   const cv_range own = {0, a->sequences}, share = cv_share(thread, layers * panels);
@@ -288,12 +299,8 @@ CV_INLINE void cv_recurrent_share_panels(cv_thread thread, const cv_recurrent a[
   for (int i = 0; kind == CV_LSTM && i < layers; i++)
     cv_lstm_begin(a + i, own, cv_recurrent_of(share, i, panels));
   for (int step = 0; step < a->steps; step++) {
-    for (int late = 0; late <= apart; late++) {
-      const cv_recurrent_part part = late ? CV_AFTER_RESET : apart ? CV_RESET : CV_STEP;
-      for (int i = 0; i < layers; i++)
-        cv_recurrent_advance(a + i, own, cv_recurrent_of(share, i, panels), step, kind, part);
-      convoy_barrier(thread);
-    }
+    cv_recurrent_meet(thread, a, layers, panels, share, step, kind, apart ? CV_RESET : CV_STEP);
+    if (apart) cv_recurrent_meet(thread, a, layers, panels, share, step, kind, CV_AFTER_RESET);
   }
 }
 
