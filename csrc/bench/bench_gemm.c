@@ -41,10 +41,10 @@ static void run(const product *p, operands o) {
   const cv_thread alone = {0, 1};
 #ifdef OF_BYTES
   const cv_requantize r = {.scale = o.bias, .shift = o.bias, .low = 0.0f, .high = 255.0f, .unit = 1.0f};
-  cv_gemm_bytes(alone, p->m, p->k, p->n, o.x, o.w, o.bias, (cv_gemm_requantized){o.y, NULL, &r});
+  cv_gemm_bytes(alone, p->m, p->k, p->n, o.x, o.w, 1, o.bias, (cv_gemm_requantized){o.y, NULL, &r});
 #else
   const cv_activation none = {CV_IDENTITY, 0, 0};
-  cv_gemm(alone, p->m, p->k, p->n, o.x, o.w, o.y, o.bias, NULL, none, none);
+  cv_gemm(alone, p->m, p->k, p->n, o.x, o.w, 1, o.y, o.bias, NULL, none, none);
 #endif
 }
 

@@ -12,7 +12,8 @@
  * the group in L2.  Rows that fall into the same L1 sets are copied together first.  The tiles of a group
  * ask, in turns, for the weights of the next one.
  * m = 1 reads each weight once and does nothing else: it runs at the speed of DRAM, with sums of
- * CV_GEMM_CHAINS interleaved parts of k.
+ * CV_GEMM_CHAINS interleaved parts of k.  Where weights are `far`, in no core's L2, they are asked for
+ * ahead; out of L2 they come slower for that.
  *
  * cv_gemm_bf16 multiplies bfloat16: w is rounded and packed in cells, [panel][ceil(k / 2)][column][2] with
  * a zero where k is odd, and what is said of steps of k holds for cells.  The rows of x are float32, and
@@ -42,6 +43,7 @@ typedef struct cv_gemm_problem {
   int m, k, n;
   int steps; /* of k: of bfloat16 cells of it */
   const float *x, *w;
+  int far;
   float *y;
   const float *bias, *residual;
   cv_activation inner, outer;
@@ -87,7 +89,7 @@ CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_
         .amx = amx,
     };
     if (g->m == 1) {
-      cv_gemm_stream(&tile, cell);
+      cv_gemm_stream(&tile, cell, g->far);
     } else if (cell == CV_BYTES) {
       cv_gemm_run_bytes(&tile, height);
     } else if (cell == CV_BFLOATS) {
@@ -188,14 +190,16 @@ CV_INLINE void cv_gemm_of(const cv_cell cell, cv_thread thread, const cv_gemm_pr
 }
 
 /* x [m][k], w packed [ceil(n / panel)][k][panel], y [m][n], bias [padded n], residual NULL or [m][n]. */
-CV_SHARED void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,
-                       const float *bias, const float *residual, cv_activation inner, cv_activation outer)
-    CV_SYMBOL(cv_gemm);
+CV_SHARED void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, int far,
+                       float *y, const float *bias, const float *residual, cv_activation inner,
+                       cv_activation outer) CV_SYMBOL(cv_gemm);
 
 #if CV_DEFINES(GEMM)
-CV_SHARED void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, float *y,
-                       const float *bias, const float *residual, cv_activation inner, cv_activation outer) {
-  cv_gemm_of(CV_FLOATS, thread, (cv_gemm_problem){m, k, n, k, x, w, y, bias, residual, inner, outer, NULL});
+CV_SHARED void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, const float *w, int far,
+                       float *y, const float *bias, const float *residual, cv_activation inner,
+                       cv_activation outer) {
+  cv_gemm_of(CV_FLOATS, thread,
+             (cv_gemm_problem){m, k, n, k, x, w, far, y, bias, residual, inner, outer, NULL});
 }
 #endif
 

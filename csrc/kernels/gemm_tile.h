@@ -33,6 +33,7 @@ CV_INLINE void cv_gemm_advance(cv_vec sum[][CV_GEMM_BLOCKS], const float *x, ptr
     CV_UNROLL
     for (int b = 0; b < blocks; b++) {
       column[b] = cv_load(w + b * CV_LANES);
+      if (rows == 2 || rows == 3) column[b] = cv_hold(column[b]); /* or it is loaded for each row */
       if (steps == 1) cv_prefetch(w + CV_GEMM_NEXT + b * CV_LANES);
     }
     CV_UNROLL
@@ -108,8 +109,17 @@ CV_INLINE void cv_gemm_stream_step(cv_vec *sum, const float *x, const float *w, 
   }
 }
 
+/* As many steps of one row as chains. */
+CV_INLINE const float *cv_gemm_stream_steps(cv_vec sum[][CV_GEMM_BLOCKS], const float *x, const float *w,
+                                            const cv_cell cell, const int asks) {
+  CV_UNROLL
+  for (int c = 0; c < CV_GEMM_CHAINS; c++, w += cv_gemm_weights(cell))
+    cv_gemm_stream_step(sum[c], x + c, w, cell, asks);
+  return w;
+}
+
 /* The same for one row, streaming the panel. */
-CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const cv_cell cell) {
+CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const cv_cell cell, int far) {
   cv_vec sum[CV_GEMM_CHAINS][CV_GEMM_BLOCKS];
   const float *x = t->x, *w = t->panel;
   CV_UNROLL
@@ -118,11 +128,9 @@ CV_INLINE void cv_gemm_stream(const cv_gemm_tile *t, const cv_cell cell) {
     for (int b = 0; b < CV_GEMM_BLOCKS; b++) sum[c][b] = cv_zero();
   }
   const int whole = t->depth / CV_GEMM_CHAINS * CV_GEMM_CHAINS;
-  for (const float *end = x + whole; x != end; x += CV_GEMM_CHAINS) {
-    CV_UNROLL
-    for (int c = 0; c < CV_GEMM_CHAINS; c++, w += cv_gemm_weights(cell))
-      cv_gemm_stream_step(sum[c], x + c, w, cell, 1);
-  }
+  const float *end = x + whole;
+  for (; far && x != end; x += CV_GEMM_CHAINS) w = cv_gemm_stream_steps(sum, x, w, cell, 1);
+  for (; x != end; x += CV_GEMM_CHAINS) w = cv_gemm_stream_steps(sum, x, w, cell, 0);
   for (int p = whole; p < t->depth; p++, x++, w += cv_gemm_weights(cell))
     cv_gemm_stream_step(sum[0], x, w, cell, 0);
   CV_UNROLL

@@ -47,7 +47,7 @@ static void check_gemm(int m, int k, int n, int threads, const epilogue_case *e,
   if (poison != 0) x[1 + (ptrdiff_t)poisoned * k + k / 2] = poison;
   float *packed = pack(w, k, n, panels);
   for (int id = threads - 1; id >= 0; id--) {
-    cv_gemm((cv_thread){id, threads}, m, k, n, x + 1, packed, y + 1, bias,
+    cv_gemm((cv_thread){id, threads}, m, k, n, x + 1, packed, n & 1, y + 1, bias,
             e->residual ? residual + 1 : NULL, e->inner, e->outer);
   }
   for (int i = 0; i < m; i++) {

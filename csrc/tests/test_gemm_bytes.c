@@ -65,7 +65,8 @@ static void run(int m, int k, int n, int threads, const ending *e, int largest) 
                                                          : NULL,
                                       &r};
   for (int id = threads - 1; id >= 0; id--)
-    cv_gemm_bytes((cv_thread){id, threads}, m, k, n, x, (const float *)(const void *)packed, start, ending);
+    cv_gemm_bytes((cv_thread){id, threads}, m, k, n, x, (const float *)(const void *)packed, n & 1, start,
+                  ending);
 
   const cv_scale to = {y_scale, Y_ZERO, 0, 255};
   for (int i = 0; i < m; i++)

@@ -66,6 +66,8 @@ class Gemm(Step):
     n: int
     panel: int
     """Columns of a packed panel."""
+    far: bool
+    """Whether the weights lie beyond L2."""
 
     @property
     def algorithm(self) -> str:
@@ -96,6 +98,7 @@ def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
     yield Gemm(
         note=make_note(fusion, graph), x=x, w=w, y=values.define_array(fusion.output),
         epilogue=make_epilogue(fusion, n, residual, values), m=x.size // k, k=k, n=n, panel=width,
+        far=values.weights_are_far,
     )  # fmt: skip
 
 
@@ -109,7 +112,7 @@ def emit_gemm(step: Gemm, w: Writer) -> str:
         f"  const cv_activation inner = {activation(e.inner)}, outer = {activation(e.outer)};\n"
         f"  cv_gemm{'_bf16' * narrow}(t, {rows}, {step.k}, {step.n}, {w.pointer(step.x)}, "
         f"{w.cells(step.w)},\n"
-        f"          {w.pointer(step.y)}, {w.pointer(e.bias)}, {residual}, inner, outer);\n"
+        f"          {int(step.far)}, {w.pointer(step.y)}, {w.pointer(e.bias)}, {residual}, inner, outer);\n"
     )
 
 

@@ -106,7 +106,7 @@ def plan_matmul(fusion: Fusion, values: Values) -> Iterator[Step]:
     yield GemmBytes(
         note=make_note(fusion, graph), x=x, w=w, y=values.define_array(fusion.output),
         epilogue=make_requantizing(fusion, data, weight, residual, values), m=x.size // k, k=k, n=n,
-        panel=width, parts=parts,
+        panel=width, parts=parts, far=values.weights_are_far,
         cycles=matmul_cycles(node, graph, values.target, values.threads)["matmul int8"],
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def emit_gemm_bytes(step: GemmBytes, w: Writer) -> str:
     return (
         f"{requantize(e, e.requantize, w)}"
         f"  cv_gemm_bytes(t, {rows}, {step.k}, {step.n}, {w.pointer(step.x)}, {w.cells(step.w)}, "
-        f"{w.cells(e.bias)},\n"
+        f"{int(step.far)}, {w.cells(e.bias)},\n"
         f"                (cv_gemm_requantized){{{w.pointer(step.y)}, {residual}, &requantize}});\n"
     )
 

@@ -63,6 +63,10 @@ class Values:
         self.target = target
         self.threads = threads
         self.lanes = target.lanes
+        self.weights_are_far = sum(graph.tensors[name].bytes for name in graph.constants) > (
+            threads * target.l2_bytes
+        )
+        """Whether weights do not wait for the next call in the L2 of the cores that read them."""
         self.blocked = blocked
         self.choices = choices
         self.pools = pools

@@ -29,7 +29,7 @@ _Static_assert(CV_PRODUCT_SCRATCH(12) <= 384, "scratch is too small");
 static void step_0(cv_thread t, const frame *f) {
   const cv_activation inner = {CV_IDENTITY, 0.0f, 0.0f}, outer = {CV_IDENTITY, 0.0f, 0.0f};
   cv_gemm(t, 5, 12, 36, (const float *)f->inputs[0] + f->image * 60, (const float *)attention_of_heads_weights,
-          (float *)f->arena, (const float *)(attention_of_heads_weights + 1920), NULL, inner, outer);
+          0, (float *)f->arena, (const float *)(attention_of_heads_weights + 1920), NULL, inner, outer);
 }
 
 /* attention [1, 5, 36] -> [1, 5, 12] */

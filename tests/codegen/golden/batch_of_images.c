@@ -43,7 +43,7 @@ static void step_1(cv_thread t, const frame *f) {
 static void step_2(cv_thread t, const frame *f) {
   const cv_activation inner = {CV_IDENTITY, 0.0f, 0.0f}, outer = {CV_IDENTITY, 0.0f, 0.0f};
   cv_gemm(t, 1, 8, 10, (float *)(f->arena + 1216), (const float *)batch_of_images_weights,
-          (float *)f->outputs[0] + f->image * 10, (const float *)(batch_of_images_weights + 512), NULL, inner, outer);
+          0, (float *)f->outputs[0] + f->image * 10, (const float *)(batch_of_images_weights + 512), NULL, inner, outer);
 }
 
 static void run_image(cv_thread t, const frame *f) {

@@ -53,7 +53,7 @@ static void step_2(cv_thread t, const frame *f) {
 static void step_3(cv_thread t, const frame *f) {
   const cv_activation inner = {CV_IDENTITY, 0.0f, 0.0f}, outer = {CV_IDENTITY, 0.0f, 0.0f};
   cv_gemm(t, 1, 8, 10, (float *)f->arena, (const float *)pooled_classifier_weights,
-          (float *)f->outputs[0] + f->image * 10, (const float *)(pooled_classifier_weights + 512), NULL, inner, outer);
+          0, (float *)f->outputs[0] + f->image * 10, (const float *)(pooled_classifier_weights + 512), NULL, inner, outer);
 }
 
 static void run_image(cv_thread t, const frame *f) {
