@@ -67,6 +67,18 @@ def run_both(model: onnx.ModelProto, drawn: list[dict[str, Any]], run_onnx: Any)
     return counts
 
 
+@pytest.mark.parametrize("limit", [1, 4, 200, -1])
+def test_of_many_boxes_the_first_are_taken(limit: int, run_onnx, rng) -> None:
+    """More than one level of a heap, and equal scores; what is taken has no more room than the limit."""
+    sizes = (2, 3, 200)
+    constants = NUMBERS | {"limit": np.array([limit])}
+    model = build(["limit", "overlap", "score"], constants, sizes)
+    drawn = [draw(rng, sizes, 0), draw(rng, sizes, 0)]
+    drawn[1]["boxes"] *= rng.random(drawn[1]["boxes"].shape, "float32")
+    counts = run_both(model, drawn, run_onnx)
+    assert all(0 < count <= 6 * limit for count in counts) or limit < 0
+
+
 @pytest.mark.parametrize("centered", [0, 1])
 @pytest.mark.parametrize("form", FORMS)
 def test_boxes_of_an_open_number(form: str, centered: int, run_onnx, rng) -> None:

@@ -52,7 +52,10 @@ def convert_suppression(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> An
         _check_overlap(bb, given[1], overlap)
     find = bb.add_func(_find(bool(attrs.get("center_point_box", 0)), given[2] is not None), "find_boxes")
     rows = bb.algebra.multiply(images, classes)
-    kinds = [relax.TensorType([rows, count], "int64"), relax.TensorType([rows], "int64")]
+    kinds = [
+        relax.TensorType([rows, _most_of(count, given[0])], "int64"),
+        relax.TensorType([rows], "int64"),
+    ]
     kinds.append(relax.TensorType([rows, count], "int64"))  # to work with
     made = bb.emit(relax.call_tir(find, [boxes, scores, most, overlap, least], kinds))
     chosen, counts = (bb.emit(relax.TupleGetItem(made, i)) for i in (0, 1))
@@ -60,6 +63,14 @@ def convert_suppression(bb: Any, inputs: list[Any], attrs: dict[str, Any]) -> An
     ends = bb.emit(relax.op.cumsum(counts, 0))
     listed = relax.TensorType([*total.values, 3], "int64")
     return relax.call_tir(bb.add_func(_list_boxes(), "list_boxes"), [scores, chosen, counts, ends], listed)
+
+
+def _most_of(count: Any, given: Any) -> Any:
+    """How many of so many boxes are taken at most, as far as that is known."""
+    if is_constant(given) and isinstance(count, int):
+        (most,) = given.value.numpy().reshape(-1)[:1].tolist()
+        return min(count, max(1, most))
+    return count
 
 
 def _check_overlap(bb: Any, given: Any, overlap: Any) -> None:
@@ -100,15 +111,29 @@ def _covers(boxes: Any, image: Any, one: Any, other: Any, overlap: Any, centered
     shared = width * height
     union = areas[0] + areas[1] - shared
     zero = T.float32(0)
-    real = [side > zero for side in (width, height, shared, *areas, union)]
+    real = [side > zero for side in (shared, *areas, union)]
     # with NaN TVM's comparisons are true, and ONNX Runtime's are not
-    return tirx.all(*real, tirx.Not(tirx.isnan(shared / union)), shared / union > overlap)
+    covered = tirx.all(*real, tirx.Not(tirx.isnan(shared / union)), shared / union > overlap)
+    # most boxes share nothing
+    return T.if_then_else(tirx.all(width > zero, height > zero), covered, T.bool(False))
+
+
+def _better(scores: Any, row: Any, one: Any, other: Any) -> Any:
+    """Does a box come before another: of equal scores the first?"""
+    classes = scores.shape[1]
+    a, b = (scores[row // classes, row % classes, box] for box in (one, other))
+    return tirx.any(a > b, tirx.all(a == b, one < other))
 
 
 def _find(centered: bool, bounded: bool) -> tirx.PrimFunc:
-    """For each class of each image its boxes, and how many; ``left`` holds those it may still take."""
+    """For each class of each image its boxes, and how many.
+
+    ``heap`` holds those that are left, the best in front: few are looked at where a class has its boxes
+    early.  A box is compared with those that were taken, until one covers it.
+    """
     passes = (lambda score, least: score > least) if bounded else (lambda *_: tirx.const(True))
     covers = lambda *of: _covers(*of, centered)  # noqa: E731 - what TVMScript calls
+    better = _better
 
     @T.prim_func(private=True, s_tir=True)
     def find(
@@ -119,46 +144,70 @@ def _find(centered: bool, bounded: bool) -> tirx.PrimFunc:
         least: T.Buffer((1,), "float32"),
         chosen_: T.handle,
         counts_: T.handle,
-        left_: T.handle,
+        heap_: T.handle,
     ):
         T.func_attr({"tirx.noalias": True})
         B = T.int64()
         C = T.int64()
         N = T.int64()
+        K = T.int64()
         boxes = T.match_buffer(boxes_, (B, N, 4), "float32")
         scores = T.match_buffer(scores_, (B, C, N), "float32")
-        chosen = T.match_buffer(chosen_, (B * C, N), "int64")
+        chosen = T.match_buffer(chosen_, (B * C, K), "int64")
         counts = T.match_buffer(counts_, (B * C,), "int64")
-        left = T.match_buffer(left_, (B * C, N), "int64")
+        heap = T.match_buffer(heap_, (B * C, N), "int64")
         for row in T.parallel(B * C):
-            state = T.alloc_buffer((4,), "int64", scope="local")  # left, place of the best, best, next left
-            counts[row] = T.int64(0)
-            state[0] = T.int64(0)
-            state[1] = T.int64(0)
+            left = T.alloc_buffer((1,), "int64", scope="local")
+            unsorted = T.alloc_buffer((1,), "int64", scope="local")  # places in front that are no heap yet
+            place = T.alloc_buffer((1,), "int64", scope="local")
+            child = T.alloc_buffer((1,), "int64", scope="local")
+            sinking = T.alloc_buffer((1,), "int64", scope="local")
+            best = T.alloc_buffer((1,), "int64", scope="local")  # -1: the heap is still being made
+            compared = T.alloc_buffer((1,), "int64", scope="local")
+            left[0] = T.int64(0)
             for i in range(N):
                 if passes(scores[row // C, row % C, i], least[0]):
-                    left[row, state[0]] = i
-                    if scores[row // C, row % C, i] > scores[row // C, row % C, left[row, state[1]]]:
-                        state[1] = state[0]
-                    state[0] = state[0] + T.int64(1)
-            while state[0] > T.int64(0) and counts[row] < most[0]:
-                state[2] = left[row, state[1]]
-                chosen[row, counts[row]] = state[2]
-                counts[row] = counts[row] + T.int64(1)
-                state[3] = T.int64(0)
-                state[1] = T.int64(0)
-                for i in range(state[0]):
-                    if left[row, i] != state[2] and not covers(
-                        boxes, row // C, state[2], left[row, i], overlap[0]
+                    heap[row, left[0]] = i
+                    left[0] = left[0] + T.int64(1)
+            counts[row] = T.int64(0)
+            unsorted[0] = left[0] // T.int64(2)
+            while unsorted[0] > T.int64(0) or (left[0] > T.int64(0) and counts[row] < T.min(most[0], K)):
+                best[0] = T.int64(-1)
+                if unsorted[0] > T.int64(0):
+                    unsorted[0] = unsorted[0] - T.int64(1)
+                    place[0] = unsorted[0]
+                    sinking[0] = heap[row, unsorted[0]]
+                else:
+                    best[0] = heap[row, 0]
+                    left[0] = left[0] - T.int64(1)
+                    place[0] = T.int64(0)
+                    sinking[0] = heap[row, left[0]]
+                child[0] = place[0] * T.int64(2) + T.int64(1)
+                while child[0] < left[0]:
+                    if T.if_then_else(  # what "and" joins is computed both
+                        child[0] + T.int64(1) < left[0],
+                        better(scores, row, heap[row, child[0] + T.int64(1)], heap[row, child[0]]),
+                        T.bool(False),
                     ):
-                        left[row, state[3]] = left[row, i]
-                        if (
-                            scores[row // C, row % C, left[row, state[3]]]
-                            > scores[row // C, row % C, left[row, state[1]]]
-                        ):
-                            state[1] = state[3]
-                        state[3] = state[3] + T.int64(1)
-                state[0] = state[3]
+                        child[0] = child[0] + T.int64(1)
+                    if better(scores, row, heap[row, child[0]], sinking[0]):
+                        heap[row, place[0]] = heap[row, child[0]]
+                        place[0] = child[0]
+                        child[0] = place[0] * T.int64(2) + T.int64(1)
+                    else:
+                        child[0] = left[0]
+                heap[row, place[0]] = sinking[0]
+                if best[0] >= T.int64(0):
+                    compared[0] = T.int64(0)
+                    while T.if_then_else(
+                        compared[0] < counts[row],
+                        T.Not(covers(boxes, row // C, chosen[row, compared[0]], best[0], overlap[0])),
+                        T.bool(False),
+                    ):
+                        compared[0] = compared[0] + T.int64(1)
+                    if compared[0] == counts[row]:
+                        chosen[row, counts[row]] = best[0]
+                        counts[row] = counts[row] + T.int64(1)
 
     return find
 
@@ -177,9 +226,10 @@ def _list_boxes() -> tirx.PrimFunc:
         B = T.int64()
         C = T.int64()
         N = T.int64()
+        K = T.int64()
         M = T.int64()
         scores = T.match_buffer(scores_, (B, C, N), "float32")  # noqa: F841 - tells C
-        chosen = T.match_buffer(chosen_, (B * C, N), "int64")
+        chosen = T.match_buffer(chosen_, (B * C, K), "int64")
         counts = T.match_buffer(counts_, (B * C,), "int64")
         ends = T.match_buffer(ends_, (B * C,), "int64")
         made = T.match_buffer(made_, (M, 3), "int64")
