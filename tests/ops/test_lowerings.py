@@ -41,6 +41,8 @@ CASES: dict[str, tuple[str, tuple[int, ...], list[Any], dict[str, Any], Array]] 
     ),
     "prelu, one slope": ("nn.prelu", X, [np.full(4, 0.3)], {"axis": 1}, np.where(x > 0, x, 0.3 * x)),
     "subtract": ("subtract", X, [along(SLOPES)], {}, x - along(SLOPES)),
+    "power of 3": ("power", X, [np.float32(3)], {}, x**3),
+    "power of 4": ("power", X, [np.float32(4)], {}, x**4),
     "bias_add": ("nn.bias_add", X, [SLOPES], {"axis": 1}, x + along(SLOPES)),
     "dense": ("nn.dense", (1, 4, 6, 3), [random(3, 8)], {}, x @ random(3, 8).T),
     "matmul": ("matmul", (1, 4, 6, 3), [random(8, 3)], {}, x @ random(8, 3)),

@@ -230,6 +230,13 @@ def test_a_norm_is_one_node(name):
     assert [type(node).__name__ for node in cut.graph.nodes] == NORMS[name]
 
 
+@pytest.mark.parametrize(("exponent", "kinds"), [(3.0, ["square", "mul"]), (4.0, ["pow"])])
+def test_a_cube_is_two_products(exponent, kinds):
+    cut = Cut(lambda bind, x: bind(op.power(x, const(exponent))), X, options=KEEP_ALL)
+    assert [node.kind for node in cut.graph.nodes] == kinds
+    compare(cut, random(*X))
+
+
 def test_bias_becomes_the_third_operand():
     # conv2d + [1, C, 1, 1]  =>  one Conv2d node with a bias of shape [C]
     def make(bind, x):

@@ -78,6 +78,17 @@ def _lower_prelu(at: Operands, call: Call) -> str:
     return at.build.node(Binary, (above, below), at.shape(call), kind="add")
 
 
+def _lower_power(at: Operands, call: Call) -> str:
+    """A cube is two products, with a tenth of the instructions."""
+    x, exponent = call.args
+    given, shape = at.constant(exponent), at.shape(call)
+    if given is None or given.size != 1 or given.item() != 3 or at.shape(x) != shape:
+        return at.node(Binary, call, x, exponent, kind="pow")
+    names = at.build.lifted((at.tensor(x),), shape)
+    square = at.build.node(Unary, names, shape, kind="square")
+    return at.build.node(Binary, (square, *names), shape, kind="mul")
+
+
 def _lower_where(at: Operands, call: Call) -> str:
     condition, x, y = call.args
     chosen, array, computed = at.array(condition).astype(bool), at.constant(x), y
@@ -118,8 +129,8 @@ def _relax(name: str, kind: UnaryKind, activation: str = "") -> OpRow:
     return OpRow(name, unary=kind, activation=activation, one_operand=True, lower=_node(kind))
 
 
-def _binary(name: str, kind: BinaryKind) -> OpRow:
-    lower: Lowering = lambda at, call: at.node(Binary, call, *call.args, kind=kind)  # noqa: E731
+def _binary(name: str, kind: BinaryKind, lower: Lowering | None = None) -> OpRow:
+    lower = lower or (lambda at, call: at.node(Binary, call, *call.args, kind=kind))
     return OpRow(name, name, binary=kind, takes_constants=True, check=_check_broadcast, lower=lower)
 
 
@@ -162,7 +173,7 @@ _ROWS = (
     _binary("divide", "div"),
     _binary("maximum", "max"),
     _binary("minimum", "min"),
-    _binary("power", "pow"),
+    _binary("power", "pow", _lower_power),
     OpRow(
         "where",
         "where",
