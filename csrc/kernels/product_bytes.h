@@ -4,7 +4,7 @@
  *   at most high + zero
  *
  * All are unsigned and lie by any strides, as in product.h; y overlaps neither of the others.  Sums are
- * int32 and exact: k is at most 32768.
+ * exact: int32 up to CV_BYTE_PRODUCT_DEPTH terms, and of more of them int64, of parts so deep.
  *
  * A thread packs the panels of w that it multiplies with in cells of four, as gemm.h has them, and copies
  * the rows of a tile of x where they do not lie in cells.  Where an instruction multiplies bytes, w is
@@ -29,9 +29,13 @@ typedef struct cv_byte_product {
   int zero;
 } cv_byte_product;
 
+/* Terms whose sum int32 holds. */
+#define CV_BYTE_PRODUCT_DEPTH 32768
+
 /* Cells of a thread's scratch. */
-#define CV_BYTE_PRODUCT_SCRATCH(k) \
-  (((k) + 3) / 4 * (CV_PRODUCT_PANELS * CV_DOT_PARTS * CV_GEMM_PANEL + CV_GEMM_ROWS))
+#define CV_BYTE_PRODUCT_SCRATCH(k)                                         \
+  ((((k) < CV_BYTE_PRODUCT_DEPTH ? (k) : CV_BYTE_PRODUCT_DEPTH) + 3) / 4 * \
+   (CV_PRODUCT_PANELS * CV_DOT_PARTS * CV_GEMM_PANEL + CV_GEMM_ROWS))
 
 /* What is taken from w as it is packed. */
 static inline int cv_byte_product_base(const cv_byte_product *p) {
@@ -122,9 +126,10 @@ static inline void cv_add_byte_rows(const cv_byte_product *p, int32_t *added, co
   }
 }
 
-/* A tile's sums as bytes. */
-static inline void cv_end_byte_tile(const cv_byte_product *p, const cv_requantizer *r, const float *sums,
-                                    const int32_t *added, uint8_t *y, int rows, int columns) {
+/* A tile's sums as bytes.  floats: the sums are that and whole, without what is added. */
+CV_INLINE void cv_end_byte_tile(const int floats, const cv_byte_product *p, const cv_requantizer *r,
+                                const float *sums, const int32_t *added, uint8_t *y, int rows,
+                                int columns) {
   uint8_t bytes[(CV_GEMM_ROWS + 1) * CV_GEMM_PANEL] __attribute__((aligned(64)));
   const cv_vec scale = cv_set1(p->scale);
   for (int row = 0; row < rows; row += 4 / CV_GEMM_BLOCKS) {
@@ -132,8 +137,8 @@ static inline void cv_end_byte_tile(const cv_byte_product *p, const cv_requantiz
     CV_UNROLL
     for (int i = 0; i < 4; i++) {
       const cv_int of_row = cv_int_set1(added[row + i / CV_GEMM_BLOCKS]);
-      const cv_int sum = cv_as_int(cv_load(sums + row * CV_GEMM_PANEL + i * CV_LANES));
-      v[i] = cv_mul(cv_from_int(cv_int_add(sum, of_row)), scale);
+      const cv_vec sum = cv_load(sums + row * CV_GEMM_PANEL + i * CV_LANES);
+      v[i] = cv_mul(floats ? sum : cv_from_int(cv_int_add(cv_as_int(sum), of_row)), scale);
     }
     cv_store_quad(bytes + row * CV_GEMM_PANEL, cv_requantize_quad(r, v), 4);
   }
@@ -149,55 +154,108 @@ static inline void cv_end_byte_tile(const cv_byte_product *p, const cv_requantiz
   }
 }
 
+/* `all` columns of w in panels, and where their sums begin. */
+static inline void cv_pack_byte_panels(const cv_byte_product *p, float *panels, int32_t *start,
+                                       const uint8_t *w, int all) {
+  const ptrdiff_t panel = (ptrdiff_t)((p->k + 3) / 4) * CV_DOT_PARTS * CV_GEMM_PANEL;
+  for (int j = 0; j < (all + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL * CV_GEMM_PANEL; j += CV_LANES) {
+    const int columns = j < all ? cv_least(all - j, CV_LANES) : 0;
+    cv_pack_byte_columns(p, panels + j / CV_GEMM_PANEL * panel + j % CV_GEMM_PANEL, start + j,
+                         w + (columns ? j : 0) * p->w_strides.column, columns);
+  }
+}
+
+/* Rows of cells: those of x, or a copy of it; `row` is how far they are apart. */
+static inline const uint8_t *cv_byte_rows(const cv_byte_product *p, uint8_t *copy, const uint8_t *x,
+                                          int rows, ptrdiff_t *row) {
+  *row = p->x_strides.row;
+  if (cv_byte_rows_are_cells(p, x)) return x;
+  cv_copy_byte_tile(p, copy, x, rows);
+  *row = CV_BYTES * (ptrdiff_t)((p->k + 3) / 4);
+  return copy;
+}
+
+/* A tile of one panel. */
+static inline cv_gemm_tile cv_byte_tile(const cv_byte_product *p, const uint8_t *x, ptrdiff_t row,
+                                        const float *panel, float *sums, const int32_t *start, int amx) {
+  return (cv_gemm_tile){
+      .x = (const float *)(const void *)x,
+      .x_row = row / CV_BYTES,
+      .panel = panel,
+      .depth = (p->k + 3) / 4,
+      .columns = CV_GEMM_PANEL,
+      .y = sums,
+      .y_row = CV_GEMM_PANEL,
+      .start = (const float *)(const void *)start,
+      .amx = amx,
+  };
+}
+
+/* The sums of a tile and a panel, of parts that int32 holds: panels are packed again for each tile. */
+static inline void cv_add_up_deep(const cv_byte_product *p, const uint8_t *x, const uint8_t *w, float *sums,
+                                  int rows, int columns, float *scratch, uint8_t *copy, int *shaped) {
+  int64_t whole[CV_GEMM_ROWS * CV_GEMM_PANEL] = {0};
+  int32_t start[CV_GEMM_PANEL] __attribute__((aligned(64)));
+  int32_t added[CV_GEMM_ROWS + 1] = {0}, found[CV_GEMM_ROWS * CV_GEMM_PANEL];
+  const int parts = (p->k + CV_BYTE_PRODUCT_DEPTH - 1) / CV_BYTE_PRODUCT_DEPTH;
+  for (int part = 0; part < parts; part++) {
+    const cv_range k = cv_share((cv_thread){part, parts}, p->k);
+    cv_byte_product q = *p;
+    q.k = k.end - k.begin;
+    cv_pack_byte_panels(&q, scratch, start, w + k.begin * p->w_strides.row, columns);
+    ptrdiff_t row;
+    const uint8_t *from = cv_byte_rows(&q, copy, x + k.begin * p->x_strides.column, rows, &row);
+    cv_add_byte_rows(&q, added, from, row, rows);
+    const int amx = cv_gemm_shape(CV_BYTES, rows, shaped);
+    const cv_gemm_tile tile = cv_byte_tile(&q, from, row, scratch, sums, start, amx);
+    cv_gemm_run_bytes(&tile, rows);
+    memcpy(found, sums, (size_t)rows * CV_GEMM_PANEL * sizeof *found);
+    for (int i = 0; i < rows * CV_GEMM_PANEL; i++) whole[i] += (int64_t)found[i] + added[i / CV_GEMM_PANEL];
+  }
+  for (int i = 0; i < rows * CV_GEMM_PANEL; i++) sums[i] = (float)whole[i];
+}
+
 /* The tiles of a part of the stack. */
 static inline void cv_multiply_byte_part(const cv_byte_product *p, const cv_product_part *part,
                                          float *scratch) {
-  const int steps = (p->k + 3) / 4, first_column = part->columns.begin;
+  const int deep = p->k > CV_BYTE_PRODUCT_DEPTH, first_column = part->columns.begin;
+  const ptrdiff_t steps = (deep ? CV_BYTE_PRODUCT_DEPTH : p->k + 3) / 4;
   const uint8_t *x = p->x + cv_stack_offset(&p->x_strides, p->stack, part->number);
-  const uint8_t *w = p->w + cv_stack_offset(&p->w_strides, p->stack, part->number);
+  const uint8_t *w =
+      p->w + cv_stack_offset(&p->w_strides, p->stack, part->number) + first_column * p->w_strides.column;
   uint8_t *y = p->y + cv_stack_offset(&p->y_strides, p->stack, part->number);
-  uint8_t *copy =
-      (uint8_t *)(scratch + (ptrdiff_t)steps * CV_PRODUCT_PANELS * CV_DOT_PARTS * CV_GEMM_PANEL);
+  const ptrdiff_t panel = steps * CV_DOT_PARTS * CV_GEMM_PANEL;
+  uint8_t *copy = (uint8_t *)(scratch + CV_PRODUCT_PANELS * panel);
   int32_t start[CV_PRODUCT_PANELS * CV_GEMM_PANEL] __attribute__((aligned(64)));
   float sums[(CV_GEMM_ROWS + 1) * CV_GEMM_PANEL] __attribute__((aligned(64))) = {0};
   int32_t added[CV_GEMM_ROWS + 1] = {0};
-  const ptrdiff_t panel = (ptrdiff_t)steps * CV_DOT_PARTS * CV_GEMM_PANEL;
   const int all = part->columns.end - first_column;
-  for (int j = 0; j < (all + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL * CV_GEMM_PANEL; j += CV_LANES) {
-    const int columns = j < all ? cv_least(all - j, CV_LANES) : 0;
-    cv_pack_byte_columns(p, scratch + j / CV_GEMM_PANEL * panel + j % CV_GEMM_PANEL, start + j,
-                         w + (first_column + (columns ? j : 0)) * p->w_strides.column, columns);
-  }
+  if (!deep) cv_pack_byte_panels(p, scratch, start, w, all);
   const cv_requantize bounds = {.low = p->low, .high = p->high, .zero = p->zero};
   const cv_requantizer r = cv_requantizer_of(&bounds);
   int shaped = 0;
   for (int t = part->first; t < part->last; t++) {
     const cv_range rows = cv_share((cv_thread){t, part->tiles}, p->m);
     const int count = rows.end - rows.begin;
-    const uint8_t *from = x + rows.begin * p->x_strides.row;
-    ptrdiff_t row = p->x_strides.row;
-    if (!cv_byte_rows_are_cells(p, from)) {
-      cv_copy_byte_tile(p, copy, from, count);
-      from = copy;
-      row = CV_BYTES * (ptrdiff_t)steps;
+    const uint8_t *here = x + rows.begin * p->x_strides.row, *from = here;
+    ptrdiff_t row = 0;
+    if (!deep) {
+      from = cv_byte_rows(p, copy, here, count, &row);
+      cv_add_byte_rows(p, added, from, row, count);
     }
-    cv_add_byte_rows(p, added, from, row, count);
     const int amx = cv_gemm_shape(CV_BYTES, count, &shaped);
     for (int j = 0; j < all; j += CV_GEMM_PANEL) {
-      const cv_gemm_tile tile = {
-          .x = (const float *)(const void *)from,
-          .x_row = row / CV_BYTES,
-          .panel = scratch + j / CV_GEMM_PANEL * panel,
-          .depth = steps,
-          .columns = CV_GEMM_PANEL,
-          .y = sums,
-          .y_row = CV_GEMM_PANEL,
-          .start = (const float *)(const void *)(start + j),
-          .amx = amx,
-      };
-      cv_gemm_run_bytes(&tile, count);
+      const int columns = cv_least(all - j, CV_GEMM_PANEL);
       uint8_t *to = y + rows.begin * p->y_strides.row + (first_column + j) * p->y_strides.column;
-      cv_end_byte_tile(p, &r, sums, added, to, count, cv_least(all - j, CV_GEMM_PANEL));
+      if (deep) {
+        cv_add_up_deep(p, here, w + j * p->w_strides.column, sums, count, columns, scratch, copy, &shaped);
+        cv_end_byte_tile(1, p, &r, sums, added, to, count, columns);
+      } else {
+        const cv_gemm_tile tile =
+            cv_byte_tile(p, from, row, scratch + j / CV_GEMM_PANEL * panel, sums, start + j, amx);
+        cv_gemm_run_bytes(&tile, count);
+        cv_end_byte_tile(0, p, &r, sums, added, to, count, columns);
+      }
     }
   }
   cv_gemm_release(shaped);

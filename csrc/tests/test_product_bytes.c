@@ -1,5 +1,6 @@
 /* kernels/product_bytes.h against sums of integers: every order of both operands and the result in memory,
- * stacks that have a matrix in common, sizes around every tile, panel and cell, the largest bytes. */
+ * stacks that have a matrix in common, sizes around every tile, panel and cell, the largest bytes, sums
+ * that int32 does not hold. */
 #include "kernels/product_bytes.h"
 #include "tests/check_bytes.h"
 #include "tests/check_strides.h"
@@ -86,5 +87,7 @@ int main(void) {
     for (int zero = 0; zero < 256; zero += 255)
       check_product(
           &(product_case){1, 1, 5, 32768, 20, 2, "oirc", "oicr", "oirc", 0, zero, 255 - zero, largest});
+  check_product(&(product_case){1, 1, 16, 32769, 35, 2, "oirc", "oicr", "oicr", 0, 0, 0, 1});
+  check_product(&(product_case){1, 2, 3, 70001, 20, 2, "oicr", "oirc", "oirc", 0, 117, 130, 0});
   return check_done();
 }

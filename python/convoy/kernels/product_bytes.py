@@ -15,14 +15,14 @@ from convoy.codegen.writer import Writer, fields, joined, number
 from convoy.graph.dtypes import QUANTISED, cell_elements
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Product
-from convoy.graph.sizes import is_open
+from convoy.graph.sizes import hint, is_open, smallest
 from convoy.graph.views import View
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.matmul import GEMM_BLOCKS
 from convoy.kernels.note import make_note
 from convoy.kernels.product import PRODUCT_PANELS
 from convoy.kernels.quantize import numbers, scale_of
-from convoy.kernels.strided import declare_scratch, stack_views, write_view
+from convoy.kernels.strided import declare_scratch, stack_views, write_sum_of_nothing, write_view
 from convoy.kernels.values import Values
 from convoy.options import Options
 from convoy.plan.buffers import Array
@@ -33,7 +33,9 @@ from convoy.target import Target
 
 CELL = cell_elements("uint8")
 MOST_DEPTH = 1 << 12
-"""A thread packs whole columns: more would leave L2."""
+"""A thread packs whole columns: more would leave L2.  Of an open depth no call's is known to."""
+MOST_PACKED = 1 << 15
+"""CV_BYTE_PRODUCT_DEPTH of kernels/product_bytes.h."""
 MOST_ROWS = 14
 """CV_GEMM_ROWS, at most."""
 
@@ -70,8 +72,8 @@ def takes_product(fusion: Fusion, graph: Graph, target: Target, threads: int, op
             return False
         if graph.dtype(made.inputs[0]) != "uint8" or graph.scalar(made.inputs[1]) is None:
             return False
-    sizes = [n for view in (node.a, node.b, node.y) for n in (*view.shape, *view.strides, view.offset)]
-    if any(map(is_open, sizes)) or node.a.shape[-1] > MOST_DEPTH or node.a.shape[-2] == 1:
+    m, k = node.a.shape[-2:]
+    if m == 1 or (not is_open(k) and k > MOST_DEPTH):
         return False
     of_bytes, of_floats = product_cycles(node, graph, target, threads)
     return of_bytes <= of_floats
@@ -79,6 +81,7 @@ def takes_product(fusion: Fusion, graph: Graph, target: Target, threads: int, op
 
 def product_cycles(node: Product, graph: Graph, target: Target, threads: int) -> tuple[float, float]:
     """Estimates: of bytes, and of floats that are made of them and rounded."""
+    node, graph = hint(node), graph.likely
     *stack, m, n = node.y.shape
     k, count = node.a.shape[-1], prod(stack)
     vectors = -(-n // (GEMM_BLOCKS * target.lanes)) * GEMM_BLOCKS
@@ -104,7 +107,7 @@ def plan_product(fusion: Fusion, values: Values) -> Iterator[Step]:
     )
     made = scale_of(fusion.quantize, graph)
     x, w = (values.array(fusion.source(name)) for name in node.inputs)
-    steps = -(-node.a.shape[-1] // CELL)
+    steps = -(-smallest(node.a.shape[-1], MOST_PACKED) // CELL)
     panel = GEMM_BLOCKS * values.lanes * values.target.dot_parts
     scratch = steps * (PRODUCT_PANELS * panel + MOST_ROWS)
     yield MultiplyByteStack(
@@ -130,9 +133,9 @@ def emit_product(step: MultiplyByteStack, w: Writer) -> str:
         scale=number(step.factor), low=number(made.low - made.zero), high=number(made.high - made.zero),
         zero=made.zero,
     )  # fmt: skip
-    return (
-        f"  const cv_byte_product p = {literal};\n  cv_multiply_byte_stack(t, &p, {w.pointer(scratch)});\n"
-    )
+    none = write_sum_of_nothing(k, step.y, w, made.zero)
+    call = f"cv_multiply_byte_stack(t, &p, {w.pointer(scratch)})"
+    return f"{none}  const cv_byte_product p = {literal};\n  {call};\n"
 
 
 KERNEL = KernelKind(

@@ -57,10 +57,13 @@ def declare_scratch(need: str, scratch: Array, w: Writer) -> None:
         w.declare(f'_Static_assert({need} <= {scratch.size}, "scratch is too small");')
 
 
-def write_sum_of_nothing(terms: int, y: Array, w: Writer) -> str:
-    """The zeros that a step makes where a call has no terms to add up; "" where each has some."""
+def write_sum_of_nothing(terms: int, y: Array, w: Writer, zero: int = 0) -> str:
+    """The zeros that a step makes where a call has no terms to add up; "" where each has some.
+
+    ``zero`` is the byte that stands for one.
+    """
     if bounds(terms)[0] >= 1:
         return ""
     w.headers.add("tensor")  # it includes memset
-    clear = f"memset({w.pointer(y)}, 0, (size_t)({y.bytes}));"
+    clear = f"memset({w.pointer(y)}, {zero}, (size_t)({y.bytes}));"
     return f"  if ({terms} == 0) {{\n    if (t.id == 0) {clear}\n    return;\n  }}\n"
