@@ -39,6 +39,28 @@ def test_a_byte_at_a_tie_falls_either_way(part: float, passes: bool) -> None:
     assert (units.own > 7) is passes
 
 
+def test_a_tie_between_bytes_of_one_scale_falls_either_way() -> None:
+    # half of a step is at a tie of the same scale, however far that moves
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        net (float[1,1,64] x) => (float[1,1,32] y) <float s = {0.125}, int8 z = {0}, float t = {8}> {
+            q = QuantizeLinear (x, s, z)
+            f = DequantizeLinear (q, s, z)
+            a = AveragePool <kernel_shape = [2], strides = [2]> (f)
+            m = QuantizeLinear (a, s, z)
+            n = DequantizeLinear (m, s, z)
+            e = Mul (n, t)
+            p = QuantizeLinear (e, s, z)
+            y = DequantizeLinear (p, s, z) }""")
+    steps = np.tile([0, 1, 15, 15], 16)
+    inputs = {"x": steps[None, None].astype(np.float32) * SCALE}
+    written = reference_outputs(model, inputs)
+    ours = written[0].copy()
+    ours[0, 0, 0] += 8 * SCALE
+    (units,) = allow_for_ties(model, inputs, written, count_units(model, [ours], written, written))
+    assert units.passed
+    assert units.own > 7
+
+
 def test_an_answer_that_passes_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = cliff(), {"x": np.full((1, 64), 0.0625, np.float32)}
     written = reference_outputs(model, inputs)

@@ -26,10 +26,17 @@ TRIES = 3
 
 _SAYS_HOW = {"Pow": 1, "Range": 0, "Resize": 1, "Upsample": 1}
 """From which of its inputs on an op is told what to do: it does another thing where these move."""
+_OF_BYTES = ("QuantizeLinear", "DequantizeLinear", "QLinear", "QGemm")
+"""Ops that read scales, and behind their data no other float32 weights."""
+_TURNS = ("QuantizeLinear", "DequantizeLinear")
+"""Whose scales move, and the other's do not: numbers become smaller in steps, or larger."""
 
 
 def nudge_weights(model: onnx.ModelProto, seed: int, folder: Path = Path()) -> onnx.ModelProto:
     """The model with half of its float32 weights the next larger number.
+
+    A scale moves for each node that reads it by itself: of what was bytes of one scale, and is to be again,
+    a tie stays one however far both move. With two seeds of three all ties of a network fall one way.
 
     Parameters
     ----------
@@ -45,13 +52,33 @@ def nudge_weights(model: onnx.ModelProto, seed: int, folder: Path = Path()) -> o
         if node.op_type in _SAYS_HOW
         for name in node.input[_SAYS_HOW[node.op_type] :]
     }
+    scales = _part_scales(nudged)
     for tensor in nudged.graph.initializer:
         if tensor.data_type == TensorProto.FLOAT and tensor.name not in fixed:
             values = numpy_helper.to_array(tensor, str(folder))
             larger = np.nextafter(values, np.float32(np.inf))
-            moved = np.where(random.random(values.shape) < 0.5, larger, values)
-            tensor.CopyFrom(numpy_helper.from_array(moved, tensor.name))
+            moves = random.random(values.shape) < 0.5
+            reader = scales.get(tensor.name)
+            if reader in _TURNS and seed % 3 < len(_TURNS):
+                moves = np.full(values.shape, reader == _TURNS[seed % 3])
+            tensor.CopyFrom(numpy_helper.from_array(np.where(moves, larger, values), tensor.name))
     return nudged
+
+
+def _part_scales(model: onnx.ModelProto) -> dict[str, str]:
+    """Scales of their own for nodes that are of bytes, where several read one; and whose each scale is."""
+    known = {t.name: t for t in model.graph.initializer if t.data_type == TensorProto.FLOAT}
+    found = {}
+    for i, node in enumerate(model.graph.node):
+        if not node.op_type.startswith(_OF_BYTES):
+            continue
+        for j, name in enumerate(node.input):
+            if j and name in known:
+                own = model.graph.initializer.add()
+                own.CopyFrom(known[name])
+                own.name = node.input[j] = f"{name}/{i}/{j}"
+                found[own.name] = node.op_type
+    return found
 
 
 def own_movement(
