@@ -1,11 +1,11 @@
-"""Casts from and to floats of 8 bits: every byte, every half, and what lies between two bytes."""
+"""Floats of 8 bits: casts from and to every byte, every half, and what lies between; quantised networks."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import convoy
@@ -76,3 +76,44 @@ def test_arrays_of_types_that_numpy_lacks_go_in_and_out(name: str, convoy_comman
     for given in ((), ("-i", file)):
         result = convoy_command("run", library, *given)
         assert result.code == 0, result.err
+
+
+def quantised(kind: int, scale: np.ndarray, source: int, saturate: int, **at: int) -> onnx.ModelProto:
+    """Bytes of x, and what they stand for."""
+    zero = helper.make_tensor("z", kind, scale.shape, np.zeros(scale.size))
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], saturate=saturate, **at),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], **at),
+    ]
+    x, q, y = (
+        helper.make_tensor_value_info(n, t, None if n != "x" else [6, 34])
+        for n, t in (("x", source), ("q", kind), ("y", source))
+    )
+    graph = helper.make_graph(nodes, "net", [x], [q, y], [numpy_helper.from_array(scale, "s"), zero])
+    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+
+
+@pytest.mark.parametrize("form", ["one", "each", "blocks", "halves"])
+@pytest.mark.parametrize("saturate", [1, 0])
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2fnuz"])
+def test_quantised_networks_have_floats_of_8_bits(name: str, saturate: int, form: str, run_tvm) -> None:
+    random = np.random.default_rng(1)
+    count = {"one": (), "each": (34,), "blocks": (6, 9), "halves": ()}[form]
+    dtype = np.float16 if form == "halves" else np.float32
+    scale = (0.5 + random.random(count)).astype(dtype)
+    at = {"axis": 1, "block_size": 4} if form == "blocks" else {}
+    model = quantised(TYPES[name], scale, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), saturate, **at)
+    x = (random.standard_normal((6, 34)) * 10.0 ** random.integers(-4, 5, (6, 34))).astype(dtype)
+    x[0, :3] = np.inf, -np.inf, np.nan
+    wide = np.repeat(scale, 4, axis=1)[:, :34] if form == "blocks" else scale
+    with np.errstate(invalid="ignore", over="ignore"):
+        (whole,) = ReferenceEvaluator(cast(TensorProto.FLOAT, TYPES[name], saturate)).run(
+            None, {"x": (x.astype(np.float32) / wide.astype(np.float32)).ravel()}
+        )
+    whole = np.asarray(whole).reshape(x.shape)
+    q, y = run_tvm(load(model), x)
+    np.testing.assert_array_equal(bytes_of(q), bytes_of(whole))
+    wanted = (whole.astype(np.float32) * wide.astype(np.float32)).astype(dtype)
+    np.testing.assert_allclose(
+        np.asarray(y, np.float32), wanted.astype(np.float32), rtol=1e-3 if form == "halves" else 1e-6
+    )

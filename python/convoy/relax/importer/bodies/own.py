@@ -10,7 +10,7 @@ from convoy.relax.importer.bodies.call import Call
 from convoy.relax.importer.bodies.draws import bernoulli, multinomial
 from convoy.relax.importer.bodies.fourier import fourier
 from convoy.relax.importer.bodies.fused import FUSED
-from convoy.relax.importer.bodies.linear import dequantise_blocks, quantise_blocks
+from convoy.relax.importer.bodies.linear import dequantise, quantise
 from convoy.relax.importer.bodies.quantised import QUANTISED
 from convoy.relax.importer.bodies.recurrent import write_recurrent
 from convoy.relax.importer.bodies.short_time import short_time_fourier
@@ -251,12 +251,12 @@ OWN: dict[str, Body] = {
     "CumProd": _cumulate,
     "CumSum": _cumulate,
     "DFT": fourier,
-    "DequantizeLinear": dequantise_blocks,
+    "DequantizeLinear": dequantise,
     "GroupNormalization": _group_norm,
     "LpNormalization": _lp_normalization,
     "Multinomial": multinomial,
     "Pow": _power,
-    "QuantizeLinear": quantise_blocks,
+    "QuantizeLinear": quantise,
     "STFT": short_time_fourier,
     "TensorScatter": _tensor_scatter,
     **FUSED,
