@@ -69,6 +69,13 @@ def test_signed_bytes_agree_and_a_row_or_a_factor_of_floats_is_multiplied_as_flo
     agree(graph, q.numbers(), off=0.004)
 
 
+def test_a_product_is_of_bytes_however_deep_it_is() -> None:
+    q = Quantised()
+    x, y = (q.bytes(q.input(1, 3, *shape), 0.03, 117) for shape in ((20, 20000), (20000, 32)))
+    graph = q.graph(q.bytes(product(q, x, y), 0.2, 120))
+    assert [precisions(graph, target) for target in (VNNI, ZEN3)] == [["int8"]] * 2
+
+
 def test_floats_win_where_products_of_bytes_take_longer() -> None:
     q = Quantised()
     graph = q.graph(*attention(q, 197, 197, 64))

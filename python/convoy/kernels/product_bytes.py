@@ -15,7 +15,7 @@ from convoy.codegen.writer import Writer, fields, joined, number
 from convoy.graph.dtypes import QUANTISED, cell_elements
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Product
-from convoy.graph.sizes import hint, is_open, smallest
+from convoy.graph.sizes import hint, smallest
 from convoy.graph.views import View
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.matmul import GEMM_BLOCKS
@@ -32,10 +32,8 @@ from convoy.plan.step import Scale, Step
 from convoy.target import Target
 
 CELL = cell_elements("uint8")
-MOST_DEPTH = 1 << 12
-"""A thread packs whole columns: more would leave L2.  Of an open depth no call's is known to."""
 MOST_PACKED = 1 << 15
-"""CV_BYTE_PRODUCT_DEPTH of kernels/product_bytes.h."""
+"""CV_BYTE_PRODUCT_DEPTH of kernels/product_bytes.h: a thread packs columns as deep, beyond L2, too."""
 MOST_ROWS = 14
 """CV_GEMM_ROWS, at most."""
 
@@ -72,8 +70,7 @@ def takes_product(fusion: Fusion, graph: Graph, target: Target, threads: int, op
             return False
         if graph.dtype(made.inputs[0]) != "uint8" or graph.scalar(made.inputs[1]) is None:
             return False
-    m, k = node.a.shape[-2:]
-    if m == 1 or (not is_open(k) and k > MOST_DEPTH):
+    if node.a.shape[-2] == 1:
         return False
     of_bytes, of_floats = product_cycles(node, graph, target, threads)
     return of_bytes <= of_floats
