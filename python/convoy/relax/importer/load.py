@@ -37,6 +37,7 @@ from convoy.relax.importer.prepare import (
 )
 from convoy.relax.importer.read import WITHDRAWN, Model, read
 from convoy.relax.importer.repeats import write_repeats
+from convoy.relax.importer.rounded import round_wide
 from convoy.relax.importer.subgraphs import loop_scans, splice_subgraphs, take_branch
 from convoy.relax.importer.whole import surround_bytes
 from convoy.report.decision import Report
@@ -97,6 +98,7 @@ def _import(network: Model, shapes: Shapes, report: Report | None) -> tvm.IRModu
     convert_opset(network, report)
     write_out_fused(network)
     widen_narrow(network)
+    round_wide(network)
     widen_half(network)
     make_float(network)
     module = _convert(network, Captured({}, {}))
