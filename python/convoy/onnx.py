@@ -28,7 +28,7 @@ from convoy.deploy.exports import exported_library, sources_of_libraries
 from convoy.deploy.inputs import find_misfit, order_by_name
 from convoy.deploy.runner import Runner
 from convoy.errors import ConvoyError, ModelError
-from convoy.onnx_file import in_utf8, parse_file
+from convoy.onnx_file import in_utf8, parse_file, tells_sizes
 from convoy.options import Options
 
 __all__ = [
@@ -191,6 +191,7 @@ class InferenceSession:
         self._metadata = _metadata(model)
         weights = {tensor.name for tensor in model.graph.initializer}
         self._tensors = tuple(_tensor(v) for v in model.graph.input if v.name not in weights)
+        self._tells_sizes = tells_sizes(model.graph)
         self._inputs = list(map(_node_arg, self._tensors))
         self._outputs = [_node_arg(_tensor(v)) for v in model.graph.output]
         self._open_inputs = [
@@ -274,7 +275,7 @@ class InferenceSession:
         shapes = {name: (None, *np.shape(feed[name])[1:]) for name in self._open_inputs}
         key = tuple(sorted(shapes.items())) or None
         if key is not None and key not in self._runners:
-            misfit = find_misfit(self._tensors, list(feed.values()))  # sooner than any compiling
+            misfit = find_misfit(self._tensors, given, written=self._tells_sizes)  # before any compiling
             if misfit is not None:
                 raise misfit
             empty = any(0 in shape for shape in shapes.values())

@@ -104,6 +104,14 @@ def names_size(symbol: str) -> bool:
     return re.search(r"[^\W\d]", symbol) is not None and symbol.lower() not in ("none", "unknown")
 
 
+def tells_sizes(graph: onnx.GraphProto) -> bool:
+    """Do open sizes that are written in terms of others have these values at every call?
+
+    A decoder with and without a cache in one model, by an If, has the ``past + 1`` of the first at both.
+    """
+    return all(node.op_type != "If" for node in graph.node)
+
+
 def digest_file(path: Path) -> bytes:
     """A hash of the model in a file and of the files that hold its external data.
 

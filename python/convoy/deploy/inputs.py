@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from convoy.deploy.description import Description, Tensor, Version
 from convoy.errors import ModelError
+from convoy.graph.written_sizes import compute_size, names_of
 from convoy.text import line
 
 Value = TypeVar("Value")
@@ -54,8 +55,16 @@ def explain_misfit(says: Description, given: Sequence[Any]) -> ModelError | None
     return misfit
 
 
-def find_misfit(tensors: Sequence[Tensor], given: Sequence[Any]) -> ModelError | None:
-    """The first input of another type, rank or size than its tensor's, as an error."""
+def find_misfit(
+    tensors: Sequence[Tensor], given: Sequence[Any], *, written: bool = True
+) -> ModelError | None:
+    """The first input of another type, rank or size than its tensor's, as an error.
+
+    Parameters
+    ----------
+    written : bool
+        Do sizes that are written in terms of others, as ``2 * t``, have those values?
+    """
     met: dict[str, tuple[int, str]] = {}
     for tensor, array in zip(tensors, given, strict=True):
         dtype, sizes = str(array.dtype), [int(size) for size in array.shape]
@@ -70,13 +79,32 @@ def find_misfit(tensors: Sequence[Tensor], given: Sequence[Any]) -> ModelError |
         for expected, size in zip(tensor.shape, sizes, strict=True):
             if isinstance(expected, int) and size != expected:
                 return ModelError("run", line(tensor.name), problem, remedy)
-            if isinstance(expected, str) and expected.isidentifier():
-                before, where = met.setdefault(expected, (size, tensor.name))
-                if size != before:
-                    known = line(f", with {expected} = {before} as in {where}")
-                    problem = problem.replace(", got", f"{known}, got", 1)
-                    return ModelError("run", line(tensor.name), problem, "give sizes that agree")
+            name = expected if isinstance(expected, str) and expected.isidentifier() else None
+            if name is not None and size != met.setdefault(name, (size, tensor.name))[0]:
+                return _disagreement(tensor, problem, {name: met[name]})
+    return _find_written_misfit(tensors, given, met) if written else None
+
+
+def _find_written_misfit(
+    tensors: Sequence[Tensor], given: Sequence[Any], met: Mapping[str, tuple[int, str]]
+) -> ModelError | None:
+    """The first input of another size than is written in terms of other inputs' sizes."""
+    values = {name: size for name, (size, _) in met.items()}
+    for tensor, array in zip(tensors, given, strict=True):
+        sizes = [int(size) for size in array.shape]
+        for said, size in zip(tensor.shape or (), sizes, strict=False):
+            text = said if isinstance(said, str) else ""
+            if compute_size(text, values) not in (None, size):
+                problem = f"expected {_form(tensor)}, got {array.dtype} {sizes}"
+                return _disagreement(tensor, problem, {name: met[name] for name in names_of(text)})
     return None
+
+
+def _disagreement(tensor: Tensor, problem: str, known: Mapping[str, tuple[int, str]]) -> ModelError:
+    """That an input has a size other than others say."""
+    said = " and ".join(f"{name} = {size} as in {where}" for name, (size, where) in known.items())
+    problem = problem.replace(", got", f"{line(f', with {said}')}, got", 1)
+    return ModelError("run", line(tensor.name), problem, "give sizes that agree")
 
 
 def _explain_versions(versions: Sequence[Version], given: Sequence[Any]) -> ModelError | None:

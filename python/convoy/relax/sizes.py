@@ -84,7 +84,7 @@ class Lengths:
     def expression(self, size: int) -> Dim:
         """The expression of a size of these variables."""
         given = {self.size(variable): variable for variable in self.variables}
-        return write(size, lambda symbol: given[symbol], _FUNCTIONS)
+        return write(size, lambda symbol: given[symbol], FUNCTIONS)
 
     def sizes(self, lengths: Sequence[Dim], images: int) -> tuple[Dim, ...]:
         """Lengths as sizes, where they are known, but that of the axis of the images."""
@@ -92,7 +92,8 @@ class Lengths:
         return tuple(given if size is None else size for given, size in zip(lengths, found, strict=True))
 
 
-_FUNCTIONS = {"quotient": tirx.floordiv, "max": tirx.max, "min": tirx.min}
+FUNCTIONS = {"quotient": tirx.floordiv, "max": tirx.max, "min": tirx.min}
+"""What atoms of sizes are as expressions of TVM's."""
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Max, tirx.Min)
 
 

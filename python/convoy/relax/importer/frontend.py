@@ -39,6 +39,7 @@ from convoy.relax.importer.branches import (
     squeezing_branch,
 )
 from convoy.relax.importer.check import check_result
+from convoy.relax.importer.derived import write_derived
 from convoy.relax.importer.direct import DIRECT, Attributes, Inputs, broadcast_bias
 from convoy.relax.importer.idioms.definitions import constant
 from convoy.relax.importer.late import NEAR, SIZES, expect_near, names_of_sizes, read_known
@@ -251,6 +252,10 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         super()._parse_graph_input(
             SimpleNamespace(input=[i for i in graph.input if i.name not in self.known])
         )
+        made = write_derived(self._inputs.values(), self.model.derived)
+        told = {name: made[x] for name, x in self._inputs.items() if x in made}
+        self._inputs |= told
+        self._nodes |= told
         symbols = self.captured.symbols
         if symbols:
             self._inputs["sizes of the graph around"] = relax.Var("sizes", relax.ShapeType(symbols))

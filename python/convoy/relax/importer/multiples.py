@@ -14,6 +14,7 @@ from tvm.sym import Analyzer
 
 from convoy.graph.sizes import as_symbol, bind, symbols
 from convoy.relax.importer.sizes import known_numbers
+from convoy.relax.importer.sizes.algebra import replace
 from convoy.relax.sizes import PARTS, Dim, Lengths
 
 MULTIPLES = frozenset(PARTS.values())
@@ -68,15 +69,20 @@ class Divided:
         if not isinstance(x.ty, relax.TensorType) or x.ty.shape is None:
             return x
         sizes = list(x.ty.shape.values)
-        made = [self._product(d) if isinstance(d, tirx.Var) else d for d in sizes]
+        made = [self._divided(d) for d in sizes]
         if all(a is b for a, b in zip(made, sizes, strict=True)):
             return x
         return self.bb.match_cast(x, relax.TensorType(made, x.ty.dtype))
 
+    def _divided(self, size: tirx.Expr) -> tirx.Expr:
+        """A size with products in the places of the symbols in it."""
+        symbols = [v for v in tirx.analysis.undefined_vars(size) if str(v.name) in self.times]
+        for symbol in symbols:
+            size = replace(size, symbol, self._product(symbol))
+        return self.bb.algebra.simplify(size) if symbols else size
+
     def _product(self, size: tirx.Var) -> tirx.Expr:
         name = str(size.name)
-        if name not in self.times:
-            return size
         if name not in self.parts:
             part = tirx.Var(NAMES[self.times[name]], "int64")
             self.bb.algebra.bind([part])

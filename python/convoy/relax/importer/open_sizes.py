@@ -42,11 +42,17 @@ class Unfixed(ModelError):
         return ModelError(self.step, self.node, self.problem, self.otherwise if alike else self.remedy)
 
 
-def some_sizes(model: Model) -> dict[str, tuple[int, ...]]:
-    """Sizes of inputs that are open, some number in place of what is."""
+def some_sizes(model: Model) -> dict[str, tuple[int | None, ...]]:
+    """Sizes of inputs that are open, some number in place of what is and follows from no other."""
     shapes = {value.name: value.type.tensor_type.shape.dim for value in model.inputs()}
+
+    def some_size(dim: onnx.TensorShapeProto.Dimension) -> int | None:
+        if dim.HasField("dim_value"):
+            return int(dim.dim_value)
+        return None if dim.dim_param in model.derived else _TRIED
+
     return {
-        name: tuple(dim.dim_value if dim.HasField("dim_value") else _TRIED for dim in dims)
+        name: tuple(map(some_size, dims))
         for name, dims in shapes.items()
         if not all(dim.HasField("dim_value") for dim in dims)
     }

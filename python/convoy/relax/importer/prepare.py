@@ -14,7 +14,8 @@ import onnx
 from onnx import helper, inliner, shape_inference, version_converter
 
 from convoy.errors import ModelError
-from convoy.onnx_file import Shapes, all_nodes, inner_graphs, names_size
+from convoy.onnx_file import Shapes, all_nodes, inner_graphs, names_size, tells_sizes
+from convoy.relax.importer.derived import derive, rename, settle
 from convoy.relax.importer.read import UNREGISTERED, Model
 from convoy.relax.importer.resize_tables import BEFORE_11
 from convoy.relax.sizes import FOUND, PARTS
@@ -38,7 +39,7 @@ def fix_shapes(model: Model, shapes: Shapes | None) -> None:
     """Give each input the sizes the caller asks for, and each open dimension a symbol.
 
     The open first dimension of the first input becomes ``n``, and so do all that share its
-    name; other open dimensions keep a symbol of their own.
+    name; other open dimensions keep a symbol of their own.  What is written in terms of those is noted.
 
     Raises
     ------
@@ -55,20 +56,21 @@ def fix_shapes(model: Model, shapes: Shapes | None) -> None:
                 f"expected one of the inputs {', '.join(sorted(names)) or '(none)'}",
                 "correct the name",
             )
-    symbols: dict[tuple[str, int], str] = {}
+    given = {
+        dim.dim_param: size
+        for value in model.inputs()
+        for dim, size in zip(value.type.tensor_type.shape.dim, wanted.get(value.name, ()), strict=False)
+        if size is not None
+    }
     for value in model.inputs():
-        _fix_input(model, value, wanted.get(value.name), symbols)
+        _fix_input(model, value, wanted.get(value.name))
+    _name_open_sizes(model, given)
     del model.graph.value_info[:]
     for output in model.graph.output:
         output.type.tensor_type.ClearField("shape")
 
 
-def _fix_input(
-    model: Model,
-    value: onnx.ValueInfoProto,
-    wanted: Sequence[int | None] | None,
-    symbols: dict[tuple[str, int], str],
-) -> None:
+def _fix_input(model: Model, value: onnx.ValueInfoProto, wanted: Sequence[int | None] | None) -> None:
     node = f"{model.name}: input {value.name}"
     if value.type.optional_type.elem_type.HasField("tensor_type"):
         # Every input is fed, so an optional tensor is a tensor.
@@ -101,21 +103,48 @@ def _fix_input(
             "expected a shape, got none in the model",
             f"give it: shapes={{{value.name!r}: (...)}}",
         )
-    for axis, dim in enumerate(kind.shape.dim):
+    for dim in kind.shape.dim:
         if dim.dim_param.isdecimal():  # so PyTorch writes a size that it found to be a number
             dim.dim_value = int(dim.dim_param)
+
+
+def _name_open_sizes(model: Model, given: Mapping[str, int]) -> None:
+    """Give open dimensions their symbols, and what others are in terms of those or of ``given`` sizes."""
+    dims = [
+        (value.name, axis, dim)
+        for value in model.inputs()
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
         # A written 0 is an empty axis, but as the batch it is what old exporters wrote for "open".
-        if dim.dim_value > 0 or (axis and dim.HasField("dim_value") and dim.dim_value == 0):
-            continue
-        dim.dim_param = _name_symbol(dim.dim_param, value.name, axis, symbols)
+        if dim.dim_value <= 0 and not (axis and dim.HasField("dim_value") and dim.dim_value == 0)
+    ]
+    texts = [dim.dim_param for _, _, dim in dims]
+    derived = derive(texts, given) if tells_sizes(model.graph) else {}
+    symbols: dict[tuple[str, int], str] = {}
+    later = []
+    for tensor, axis, dim in dims:
+        if dim.dim_param in derived:
+            later.append((tensor, dim))
+        else:
+            dim.dim_param = _name_symbol(dim.dim_param, tensor, axis, symbols)
+    for tensor, dim in later:
+        size = rename(derived[dim.dim_param], {text: symbol for (text, _), symbol in symbols.items()})
+        if isinstance(size, int):
+            dim.dim_value = size
+        else:
+            dim.dim_param = _name_symbol(dim.dim_param, tensor, 1, symbols)
+            model.derived[dim.dim_param] = size
 
 
 def settle_size(model: Model, symbol: str, size: int) -> None:
-    """Let an open size of the inputs be a number."""
+    """Let an open size of the inputs be a number, and those that follow from it."""
+    derived = {name: settle(other, symbol, size) for name, other in model.derived.items()}
+    values = {name: known for name, known in derived.items() if isinstance(known, int) and known > 0}
+    model.derived = {name: other for name, other in derived.items() if not isinstance(other, int)}
+    values[symbol] = size
     for value in model.inputs():
         for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param == symbol:
-                dim.dim_value = size
+            if dim.dim_param in values:
+                dim.dim_value = values[dim.dim_param]
 
 
 def _name_symbol(param: str, tensor: str, axis: int, symbols: dict[tuple[str, int], str]) -> str:

@@ -55,6 +55,8 @@ class Model:
     """Open sizes that are not 0, for an If to have been the branch that it was taken for."""
     multiples: dict[str, int] = field(default_factory=dict)
     """By open sizes of the inputs, the number of which each has to be a multiple."""
+    derived: dict[str, int] = field(default_factory=dict)
+    """By other open sizes of the inputs, what they are in these, as sizes of a graph."""
 
     @property
     def graph(self) -> onnx.GraphProto:

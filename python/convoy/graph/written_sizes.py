@@ -1,0 +1,110 @@
+"""Sizes as exporters write them, in terms of others: ``32*s71``, ``past + 1``, ``(h//2)``.
+
+Such a text comes from anywhere.  What is no short expression of whole numbers, names, ``+``, ``-``, ``*``,
+``//`` and parentheses is a name and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from convoy.errors import OpenSizeError
+
+MOST_LETTERS = 100
+"""A longer text is no expression: so none is deep, and none a sum of thousands of products."""
+LARGEST = 2**31
+"""So much the numbers of a text are together, at most: coefficients fit 64 bits then."""
+_TOKEN = re.compile(r" *([0-9]+|[^\W\d]\w*|//|[-+*()]) *")
+_NO_NAMES = "0123456789+-*/()"
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """The names in an expression; none in a text that is none."""
+    tokens = _tokens(text) or []
+    return tuple(dict.fromkeys(token for token in tokens if token[0] not in _NO_NAMES))
+
+
+def compute_size(text: str, values: Mapping[str, int]) -> int | None:
+    """What an expression comes to where its names have these values, which may be sizes of a graph.
+
+    None if it is no expression, or divides by what is not written as a number, or a name has no value.
+    """
+    tokens = _tokens(text)
+    if tokens is None:
+        return None
+    try:
+        reader = _Reader(tokens, values)
+        found = reader.sum()
+        return found if reader.done else None
+    except (_None, OpenSizeError):
+        return None
+
+
+class _None(Exception):
+    """What is read is no expression of sizes that are known."""
+
+
+class _Reader:
+    """What an expression comes to, from left to right."""
+
+    def __init__(self, tokens: list[str], values: Mapping[str, int]) -> None:
+        self._left = tokens[::-1]
+        self._values = values
+
+    @property
+    def done(self) -> bool:
+        return not self._left
+
+    def sum(self) -> int:
+        found = self._product()
+        for sign in self._signs("+", "-"):
+            found = found + self._product() if sign == "+" else found - self._product()
+        return found
+
+    def _product(self) -> int:
+        found = self._factor()
+        for sign in self._signs("*", "//"):
+            found = found * self._factor() if sign == "*" else found // self._divisor()
+        return found
+
+    def _divisor(self) -> int:
+        token = self._left.pop() if self._left else ""
+        if not token.isdecimal() or not int(token):
+            raise _None
+        return int(token)
+
+    def _factor(self) -> int:
+        token = self._left.pop() if self._left else ""
+        if token == "-":
+            return -self._factor()
+        if token == "(":
+            found = self.sum()
+            if not self._left or self._left.pop() != ")":
+                raise _None
+            return found
+        if token.isdecimal():
+            return int(token)
+        if token not in self._values:
+            raise _None
+        return self._values[token]
+
+    def _signs(self, *signs: str) -> Iterator[str]:
+        while self._left and self._left[-1] in signs:
+            yield self._left.pop()
+
+
+def _tokens(text: str) -> list[str] | None:
+    """The parts of a text; None if it cannot be an expression."""
+    if len(text) > MOST_LETTERS:
+        return None
+    found, at, product = [], 0, 1
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            return None
+        token = match[1]
+        product *= max(1, int(token)) if token.isdecimal() else 1
+        found.append(token)
+        at = match.end()
+    return found if product < LARGEST else None
