@@ -6,7 +6,8 @@
  * matrix that the stack has in common.  y overlaps neither of the others.
  *
  * As in gemm.h, but a thread packs the panels of w that it multiplies with: CV_PRODUCT_PANELS of them, of
- * at most CV_GEMM_DEPTH rows.
+ * at most CV_GEMM_DEPTH rows, or more of fewer rows.  Rows of a large y are written as far as they go then:
+ * by a few panels at a time that took twice as long.
  *
  * cv_multiply_stack_bf16 multiplies bfloat16: what is packed and copied is rounded to it.
  *
@@ -21,9 +22,17 @@
 
 #define CV_PRODUCT_PANELS 4
 
-/* Floats of a thread's scratch. */
-#define CV_PRODUCT_SCRATCH(k) \
-  (((k) < CV_GEMM_DEPTH ? (k) : CV_GEMM_DEPTH) * CV_PRODUCT_PANELS * CV_GEMM_PANEL)
+/* Panels that are packed at once. */
+#define CV_PRODUCT_PACKED(k) \
+  (CV_PRODUCT_PANELS * (0 < (k) && (k) < CV_GEMM_DEPTH ? CV_GEMM_DEPTH / (k) : 1))
+
+/* Floats of a thread's scratch: for all panels, or for CV_PRODUCT_PANELS of the most rows. */
+#define CV_PRODUCT_DEPTH(k) ((k) < CV_GEMM_DEPTH ? (k) : CV_GEMM_DEPTH)
+#define CV_PRODUCT_MOST ((ptrdiff_t)CV_GEMM_DEPTH * CV_PRODUCT_PANELS * CV_GEMM_PANEL)
+#define CV_PRODUCT_ALL(k, n) \
+  ((ptrdiff_t)CV_PRODUCT_DEPTH(k) * (((n) + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL * CV_GEMM_PANEL))
+#define CV_PRODUCT_SCRATCH(k, n) \
+  (CV_PRODUCT_ALL(k, n) < CV_PRODUCT_MOST ? CV_PRODUCT_ALL(k, n) : CV_PRODUCT_MOST)
 
 typedef struct cv_product {
   int stack[CV_STACK];
@@ -138,7 +147,7 @@ static inline cv_range cv_share_products(cv_thread thread, const int stack[CV_ST
 
 CV_INLINE void cv_multiply_stack_of(const int bf16, cv_thread thread, const cv_product *p, float *scratch) {
   const cv_range share = cv_share_products(thread, p->stack, p->m, p->n);
-  const int once = cv_product_reads_once(p), most = once ? share.end : CV_PRODUCT_PANELS;
+  const int once = cv_product_reads_once(p), most = once ? share.end : CV_PRODUCT_PACKED(p->k);
   cv_product_part part;
   for (int begin = share.begin; begin < share.end;) {
     begin = cv_product_part_at(&part, begin, share.end, p->m, p->n, most);

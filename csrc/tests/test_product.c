@@ -51,11 +51,11 @@ static void check_product(const product_case *c) {
     }
   }
   for (int id = c->threads - 1; id >= 0; id--) {
-    float *scratch = check_floats(CV_PRODUCT_SCRATCH(c->k) + GUARD);
-    for (int g = 0; g < GUARD; g++) scratch[CV_PRODUCT_SCRATCH(c->k) + g] = 7;
+    float *scratch = check_floats(CV_PRODUCT_SCRATCH(c->k, c->n) + GUARD);
+    for (int g = 0; g < GUARD; g++) scratch[CV_PRODUCT_SCRATCH(c->k, c->n) + g] = 7;
     MULTIPLY((cv_thread){id, c->threads}, &p, scratch);
     for (int g = 0; g < GUARD; g++) {
-      CHECK(scratch[CV_PRODUCT_SCRATCH(c->k) + g] == 7, "wrote past the scratch");
+      CHECK(scratch[CV_PRODUCT_SCRATCH(c->k, c->n) + g] == 7, "wrote past the scratch");
     }
     free(scratch);
   }
@@ -110,6 +110,21 @@ int main(void) {
                             17,
                             CV_GEMM_DEPTH * (1 + i % 2) + 3,
                             2 * CV_GEMM_PANEL + 5,
+                            1 + i % 3,
+                            orders[i],
+                            orders[(i + 1) % 6],
+                            orders[(i + 3) % 6],
+                            0,
+                            0};
+    check_product(&c);
+  }
+  for (int i = 0; i < 6; i++) { /* more panels than are packed at once, and as many */
+    const int depth = i % 2 ? 200 : 300, packed = CV_PRODUCT_PACKED(depth);
+    const product_case c = {1,
+                            1,
+                            17,
+                            depth,
+                            packed * CV_GEMM_PANEL * (1 + i % 3 / 2) + (i < 3 ? 0 : 5),
                             1 + i % 3,
                             orders[i],
                             orders[(i + 1) % 6],

@@ -8,7 +8,7 @@ from math import prod
 
 from convoy.codegen.writer import Writer, fields, joined, number
 from convoy.graph.ops import Product
-from convoy.graph.sizes import smallest
+from convoy.graph.sizes import is_open, smallest
 from convoy.graph.views import View
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.matmul import GEMM_BLOCKS, GEMM_DEPTH
@@ -57,12 +57,13 @@ def plan_product(fusion: Fusion, values: Values) -> Iterator[Step]:
     views = stack_views(node, {"x": node.a, "w": node.b, "y": node.y})
     x, w = (values.array(name) for name in node.inputs)
     panel = GEMM_BLOCKS * values.lanes
-    floats = smallest(node.a.shape[-1], GEMM_DEPTH) * PRODUCT_PANELS * panel
+    k, n = node.b.shape[-2:]
+    whole, most = smallest(k, GEMM_DEPTH) * (-(-n // panel) * panel), GEMM_DEPTH * PRODUCT_PANELS * panel
     yield MultiplyStack(
         note=make_note(fusion, values.graph), x=x, w=w, y=values.define_array(fusion.output),
         x_view=views["x"], w_view=views["w"], y_view=views["y"], scale=node.scale,
         bfloat16=values.target.bfloat16 and node.a.shape[-2] != 1,
-        scratch=(values.scratch_array(floats, private=True),),
+        scratch=(values.scratch_array(smallest(whole, most), private=True),),
     )  # fmt: skip
 
 
@@ -71,7 +72,8 @@ def emit_product(step: MultiplyStack, w: Writer) -> str:
     (scratch,) = step.scratch
     *stack, m, n = step.y_view.shape
     k = step.x_view.shape[-1]
-    declare_scratch(f"CV_PRODUCT_SCRATCH({k})", scratch, w)
+    if not is_open(k) and not is_open(n):
+        declare_scratch(f"CV_PRODUCT_SCRATCH({k}, {n})", scratch, w)
     literal = fields(
         stack=f"{{{joined(stack)}}}", m=m, k=k, n=n,
         **write_view("x", step.x, step.x_view, w), **write_view("w", step.w, step.w_view, w),

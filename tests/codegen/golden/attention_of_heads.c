@@ -23,7 +23,7 @@ extern const char attention_of_heads_weights[];
 
 _Static_assert(CV_GEMM_PANEL == 8, "weights are packed for other panels");
 _Static_assert(CV_ATTENTION_SCRATCH(5, 5, 6, 6) <= 170, "scratch is too small");
-_Static_assert(CV_PRODUCT_SCRATCH(12) <= 384, "scratch is too small");
+_Static_assert(CV_PRODUCT_SCRATCH(12, 5) <= 96, "scratch is too small");
 
 /* matmul [1, 5, 12] * [12, 36] -> [1, 5, 36] */
 static void step_0(cv_thread t, const frame *f) {
