@@ -272,11 +272,33 @@ def test_half_a_spectrum_with_zeros_behind_it(run_tvm, rng) -> None:
     np.testing.assert_allclose(run_tvm(load(make(f"network {text}")), x)[0][..., 0], wanted, atol=1e-6)
 
 
-def test_a_length_for_an_open_axis_is_refused(run_tvm) -> None:
-    # whether the axis is cut or widened with zeros
-    text = "(float[N,T,1] x) => (float[N,8,2] y) <int64 n = {8}> { y = DFT (x, n) }"
-    with pytest.raises(ModelError, match="expected ops that TVM's ONNX frontend knows, got DFT"):
-        load(make(f"network {text}"))
+LENGTHS = {
+    "its own": """(float[N,T,C] x, float[L] z) => (float[N,M,2] y) {
+        n = Shape <start = 1, end = 2> (x) {dft} }""",
+    "a number": "(float[N,T,C] x, float[L] z) => (float[N,8,2] y) <int64[1] n = {8}> { {dft} }",
+    "of another": "(float[N,T,C] x, float[L] z) => (float[N,M,2] y) { n = Shape (z) {dft} }",
+    "by data": """(float[N,T,C] x, float[L] z) => (float[N,M,2] y) {
+        total = ReduceSum (z) n = Cast <to = 7> (total) {dft} }""",
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize("kind", ["", "<onesided = 1>", "<inverse = 1>", "<inverse = 1, onesided = 1>"])
+def test_a_length_for_an_open_axis_cuts_or_goes_on_with_zeros(name: str, kind: str, run_tvm, rng) -> None:
+    # as PyTorch's exporter writes rfft2 and irfft2 of images of any size
+    channels = 2 if "inverse" in kind else 1
+    dft = f"m = Squeeze (n) y = DFT {kind} (x, m)"
+    module = load(make(f"network {LENGTHS[name].replace('C]', f'{channels}]').replace('{dft}', dft)}"))
+    numpy_name = {"": "fft", "<onesided = 1>": "rfft", "<inverse = 1>": "ifft"}.get(kind, "irfft")
+    for size, other in ((5, 8), (11, 8), (8, 8), (1, 8), (5, 5)):
+        x = rng.standard_normal((2, size, channels)).astype("float32")
+        length = {"its own": size, "a number": 8}.get(name, other)
+        signal = x[..., 0] + 1j * x[..., 1] if channels == 2 else x[..., 0]
+        wanted = getattr(np.fft, numpy_name)(signal, length)
+        found = run_tvm(module, x, np.ones(other, np.float32))[0]
+        np.testing.assert_allclose(found[..., 0], wanted.real, atol=1e-5)
+        if found.shape[-1] == 2:
+            np.testing.assert_allclose(found[..., 1], wanted.imag, atol=1e-5)
 
 
 @pytest.mark.parametrize("corners", [0, 1])

@@ -13,14 +13,15 @@ MOST_ELEMENTS = 1 << 24
 def fourier(call: Call) -> str | None:
     """The transform along one axis, whose length may be open: then its matrices are computed by the call.
 
-    Of a spectrum of which half is given (``inverse`` and ``onesided``) the signal is real: what is
-    given counts twice, but for the frequency 0, and for half the length's where that is even.
+    A signal of another length is cut, or goes on with zeros: the rows for these are left out.  Of a
+    spectrum of which half is given (``inverse`` and ``onesided``) the signal is real: what is given counts
+    twice, but for the frequency 0, and for half the length's where that is even.
     """
     shape = call.shape_with_open(0)
     axis = call.constant(2) if call.opset >= 20 else call.attribute("axis", 1)
     axis = -2 if axis is None and not call.has(2) else axis
     length = call.constant(1)
-    if shape is None or axis is None or (call.has(1) and length is None):
+    if shape is None or axis is None:
         return None
     rank, complex_ = len(shape), shape[-1:] == (2,)
     if not -rank <= axis < rank or axis % rank == rank - 1 or shape[-1] not in (1, 2):
@@ -31,21 +32,22 @@ def fourier(call: Call) -> str | None:
     if onesided and complex_ != inverse:
         return None
     size, count = shape[axis], None if length is None else int(length.item())
-    if size is not None:
+    computed = call.has(1) and count is None
+    if size is not None and not computed:
         count = (2 * (size - 1) if halved else size) if count is None else count
         bins = count // 2 + 1 if onesided else count
         read = min(size, bins if halved else count)
         if count < 1 or not 0 < read * (count if halved else bins) <= MOST_ELEMENTS:
             return None
-    elif count is not None:
-        return None  # whether the axis is cut or widened is open
+    elif count is not None and count < 1:
+        return None
     order = [i for i in range(rank - 1) if i != axis] + [axis, rank - 1]
     back = sorted(range(rank), key=order.__getitem__)
     return f"""({", ".join(["x", "length", "axis"][: len(call.node.input)])}) => (y) {{
         zero = Constant <value_int = 0> ()
         one = Constant <value_int = 1> ()
         two = Constant <value_int = 2> ()
-        {_lengths(axis, count, halved)}
+        {_lengths(axis, count, halved, computed)}
         last_bin = Div (count, two)
         bins = Add (last_bin, one)
         used = {"Min (size, bins)" if halved else "Min (size, count)"}
@@ -78,9 +80,11 @@ def fourier(call: Call) -> str | None:
     }}"""
 
 
-def _lengths(axis: int, count: int | None, halved: bool) -> str:
-    """The size of the axis, and the length of the signal."""
-    if count is None:
+def _lengths(axis: int, count: int | None, halved: bool, computed: bool) -> str:
+    """The size of the axis, and the length of the signal, which may be computed itself."""
+    if computed:
+        said = "count = Squeeze (length)"
+    elif count is None:
         said = "before = Sub (size, one) count = Mul (before, two)" if halved else "count = Identity (size)"
     else:
         said = f"count = Constant <value_int = {count}> ()"
