@@ -10,8 +10,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from tvm import relax, tirx
 
 import convoy
+from convoy.relax.local_functions import bindings_in
+from convoy.relax.places import find_places_in_loops
 from relax.onnx_models import run_onnx
 
 
@@ -63,3 +66,22 @@ def test_a_library_that_finds_them_needs_no_more_of_tvm_than_its_runtime(tmp_pat
         "assert 'tvm' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_number_of_places_has_one_name() -> None:
+    # of two, where a constant told one of them, TVM lost the other: an LED of open length did not compile
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((tirx.Var("n", "int64"), 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            ones = builder.emit(relax.op.ones((8,), "float32"))
+            found = [
+                builder.match_cast(value, relax.TensorType((axes, tirx.Var("number", "int64")), "int64"))
+                for axes, value in ((2, builder.emit(relax.op.nonzero(x))), (1, relax.op.nonzero(ones)))
+            ]
+            both = builder.emit_output(relax.Tuple(found))
+        builder.emit_func_output(both)
+    module = find_places_in_loops()(builder.get())
+    casts = [b for b in bindings_in(module["main"].body) if isinstance(b, relax.MatchCast)]
+    names = {size for b in casts for size in relax.analysis.definable_tir_vars_in_type(b.ty)}
+    assert len(names) == 2

@@ -17,6 +17,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from convoy.relax.dataflow import op_name
+from convoy.relax.local_functions import bindings_in
 from convoy.relax.rewriting import rewriting
 from convoy.relax.sizes import LATE
 
@@ -28,6 +29,27 @@ def find_places_in_loops() -> Pass:
 
 @mutator
 class _Places(PyExprMutator):  # type: ignore[misc]
+    named: dict[relax.Var, tirx.Var]
+    """What casts call the numbers of places."""
+    number: tirx.Var | None = None
+    """That of the one that is visited."""
+
+    def visit_function_(self, op: relax.Function) -> relax.Function:
+        # TVM loses a number that has two names, where a constant tells the number (0.27)
+        casts = (binding for binding in bindings_in(op.body) if isinstance(binding, relax.MatchCast))
+        self.named = {cast.value: size for cast in casts if isinstance(size := _last(cast.ty), tirx.Var)}
+        return super().visit_function_(op)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        self.number = self.named.get(binding.var)
+        super().visit_var_binding_(binding)
+        self.number = None
+
+    def visit_match_cast_(self, binding: relax.MatchCast) -> None:
+        self.number = size if isinstance(size := _last(binding.ty), tirx.Var) else None
+        super().visit_match_cast_(binding)
+        self.number = None
+
     def visit_call_(self, op: Call) -> relax.Expr:
         op = super().visit_call_(op)
         if op_name(op) != "nonzero" or op.args[0].ty.shape is None:
@@ -36,10 +58,15 @@ class _Places(PyExprMutator):  # type: ignore[misc]
         if x.ty.ndim == 0:
             x = emit(relax.op.reshape(x, [1]))
         count = emit(self.builder_.call_te(_count, x, primfunc_name_hint="count_places"))
-        number = tirx.Var(LATE, "int64")
+        number = tirx.Var(LATE, "int64") if self.number is None else self.number
         self.builder_.match_cast(emit(relax.op.tensor_to_shape(count)), relax.ShapeType([number]))
         listed = emit(self.builder_.call_te(_list, x, number, primfunc_name_hint="list_places"))
         return relax.TupleGetItem(listed, 0)
+
+
+def _last(type_: relax.Type) -> Any:
+    """The length of the last axis of a tensor, if it says one."""
+    return next(iter(list(getattr(getattr(type_, "shape", None), "values", None) or ())[-1:]), None)
 
 
 def _count(x: te.Tensor) -> te.Tensor:
