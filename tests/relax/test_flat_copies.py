@@ -34,6 +34,9 @@ Shapes = Callable[[Any, Any, Any, Any], tuple[list[Any], list[Any]]]
 CASES: dict[str, tuple[Shapes, bool]] = {
     "split": (lambda n, t, h, w: ([n * t, 6, half(h), half(w)], [n, t, 6, half(h), half(w)]), True),
     "joined": (lambda n, t, h, w: ([n, t, 6, half(h), half(w)], [n * t, 6, half(h), half(w)]), True),
+    # of these TVM cannot even tell, and raised: blocks of 7, as of a PEGASUS-X of open length
+    "blocks": (lambda n, t, h, w: ([n, 2, h + 7, 16], [n, 2, h // 7 + 1, 7, 16]), True),
+    "whole blocks": (lambda n, t, h, w: ([n, 2, h + 7, 16], [n, 2, h // 7 * 7 + 7, 16]), True),
     "plain sizes": (lambda n, t, h, w: ([n, t, h], [n, t, h, 1]), False),
     "numbers": (lambda n, t, h, w: ([4, 6, 5], [2, 12, 5]), False),
 }

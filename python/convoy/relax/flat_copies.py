@@ -19,6 +19,7 @@ from tvm.script.ir_builder import tirx as T
 from convoy.deploy.tensors import UNLIKE
 from convoy.relax.dataflow import op_name
 from convoy.relax.rewriting import APART, length, rewriting, write_loops
+from convoy.relax.views import is_copy
 
 
 def copy_flat() -> Pass:
@@ -53,7 +54,7 @@ def _is_seen(given: relax.ShapeExpr, made: relax.ShapeExpr) -> bool:
     x = te.placeholder(given.values, "float32")
     names = [*_symbols(given)]
     function = te.create_prim_func([*names, x, topi.reshape(x, made.values)])
-    return bool(relax.analysis.has_reshape_pattern(function))
+    return is_copy(function) is True
 
 
 def _copy(x: te.Tensor, sizes: Any) -> te.Tensor:

@@ -24,11 +24,15 @@ def can_tell_views(module: IRModule) -> bool:
 
 
 def _can_tell(function: tirx.PrimFunc) -> bool:
+    return is_copy(function) is not None
+
+
+def is_copy(function: tirx.PrimFunc) -> bool | None:
+    """Does TVM see that a loop copies memory as it lies?  None: it cannot tell."""
     try:
-        relax.analysis.has_reshape_pattern(function)
+        return bool(relax.analysis.has_reshape_pattern(function))
     except (tvm.error.InternalError, AssertionError):
-        return False
-    return True
+        return None
 
 
 def _asked(module: IRModule) -> Iterator[tirx.PrimFunc]:
