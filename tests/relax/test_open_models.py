@@ -94,6 +94,18 @@ def test_paddings_that_are_computed_in_floats_are_sizes() -> None:
         both.check(images, 3, *size)
 
 
+@pytest.mark.parametrize(("kernel", "stride"), [(7, 2), (11, 4)])
+def test_paddings_of_wide_windows_have_a_most(kernel: int, stride: int) -> None:
+    # those of a BiT: they were more than what is divided by says, and a loop of TVM's padded
+    s = Sketch("n", 3, "h", "w")
+    padded = padded_as_same(s, "x", kernel, stride)
+    x = s.add("Conv", padded, s.weight(8, 3, kernel, kernel), strides=[stride, stride])
+    both = Both(s.model(x), "portable")
+    assert (both.left, len(both.report.regions)) == ([], 1)
+    for images, size in zip((1, 2, 5), SIZES, strict=False):
+        both.check(images, 3, *size)
+
+
 def test_lengths_beside_others_are_compared_as_sizes() -> None:
     # Funnel's masks: of (1, s) and (s, s) one has its axis 1 read as that of images
     s = Sketch("s", "s")

@@ -212,6 +212,8 @@ def test_what_is_missing_to_a_multiple(algebra: Algebra) -> None:
 RESTS = [
     (tirx.floormod(h, 4), 3),
     (h - tirx.floordiv(h, 2) * 2, 1),
+    (tirx.floordiv(h + 1, 2) - tirx.floordiv(h, 2) + 2, 3),
+    (tirx.floordiv(h + 3, 8) - tirx.floordiv(h + 7, 8) + 1, 1),
     (-tirx.floormod(h, 4), None),
     (h, None),
 ]

@@ -218,9 +218,14 @@ class Algebra:
         return self.holds(made if isinstance(made, bool) else tvm.tirx.convert(made))
 
     def widest(self, value: Any) -> int | None:
-        """The most that a number from 0 on is at any call, if its divisors say: 7 for ``-h % 8``."""
+        """The most that a number from 0 on is at any call, if that is few: 7 for ``-h % 8``."""
         if isinstance(value, int):
             return value if value >= 0 else None
+        size = Lengths(dict.fromkeys(self._least, 0)).size(value)
+        if size is not None and self._least.keys() >= set(tirx.analysis.undefined_vars(value)):
+            low, high = bounds(size)
+            if low >= 0 and high < LONGEST:
+                return int(high)
         most = lcm(*_divisors(value)) - 1
         certain = 0 < most < LONGEST and self.at_least(value, 0) and self.at_least(most, value)
         return most if certain else None
