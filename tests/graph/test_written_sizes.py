@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from convoy.graph.sizes import open_size
-from convoy.graph.written_sizes import MOST_LETTERS, compute_size, names_of
+from convoy.graph.written_sizes import MOST_DEEP, compute_size, names_of
 
 VALUES = {"s71": 5, "past": 7, "h": 9}
 
@@ -42,9 +42,13 @@ def test_what_is_none(text: str) -> None:
 
 
 def test_the_deepest_text_is_read() -> None:
-    deep = (MOST_LETTERS - 1) // 2
+    deep = MOST_DEEP
     assert compute_size("(" * deep + "h" + ")" * deep, VALUES) == 9
-    assert compute_size("-" * (MOST_LETTERS - 1) + "h", VALUES) == -9
+    assert compute_size("-" * deep + "h", VALUES) == 9
+    assert compute_size("+".join(["(h)"] * 99), VALUES) == 99 * 9
+    deep += 1
+    assert compute_size("(" * deep + "h" + ")" * deep, VALUES) is None
+    assert compute_size("-" * deep + "h", VALUES) is None
 
 
 def test_names_are_told_once() -> None:

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 
 from convoy.errors import OpenSizeError
 
-MOST_LETTERS = 100
-"""A longer text is no expression: so none is deep, and none a sum of thousands of products."""
+MOST_LETTERS = 400
+"""A longer text is no expression."""
+MOST_DEEP = 20
+"""Nor is one with more parentheses and signs within each other: each is a call of Python's."""
 LARGEST = 2**31
 """So much the numbers of a text are together, at most: coefficients fit 64 bits then."""
 _TOKEN = re.compile(r" *([0-9]+|[^\W\d]\w*|//|[-+*()]) *")
@@ -51,6 +53,7 @@ class _Reader:
     def __init__(self, tokens: list[str], values: Mapping[str, int]) -> None:
         self._left = tokens[::-1]
         self._values = values
+        self._deep = 0
 
     @property
     def done(self) -> bool:
@@ -76,12 +79,14 @@ class _Reader:
 
     def _factor(self) -> int:
         token = self._left.pop() if self._left else ""
-        if token == "-":
-            return -self._factor()
-        if token == "(":
-            found = self.sum()
-            if not self._left or self._left.pop() != ")":
+        if token in ("-", "("):
+            self._deep += 1
+            if self._deep > MOST_DEEP:
                 raise _None
+            found = -self._factor() if token == "-" else self.sum()
+            if token == "(" and (not self._left or self._left.pop() != ")"):
+                raise _None
+            self._deep -= 1
             return found
         if token.isdecimal():
             return int(token)

@@ -188,6 +188,12 @@ def test_what_follows_from_what() -> None:
     assert described(["t//2", "t//4", "t*t", "2*t*t"]) == {}
     assert described(["2*t", "u + t"], {"t": 7, "u": 2}) == {"2*t": "14", "u + t": "9"}
     assert described(["t - 9"], {"t": 7}) == {}
+    # of none of these is known that it is a length where likely sizes are
+    assert (
+        described(["t", "u", "t - u", "2*t - u", "9 - t", "t - 200", "t - t", "(u - 2*(u - 5))//3"]) == {}
+    )
+    sums = "*".join(["(t + u + v)"] * 8)
+    assert described(["t", "u", "v", sums, " + ".join(["t"] * 40)]) == {}
     assert described(["unknown + 1", "unknown + 2", "None", "None*2"]) == {}
 
 
@@ -195,7 +201,19 @@ def test_what_follows_from_what() -> None:
     "text",
     [
         *("2*t\n", "t//0", "t" * 50_000, "(" * 10_000 + "t", "-" * 10_000 + "t", "9" * 5000 + "*t"),
-        *("2*t; import os", "__import__('os')", "99999*99999*t", "t - t", "0*t - 1", "%s%n", "\x1b[31m*t"),
+        *(
+            "9 - t",
+            "t - 2*t",
+            "t*(t - 2*t)",
+            "(t//2 + 1)*" * 8 + "t",
+            "2*t; import os",
+            "__import__('os')",
+            "99999*99999*t",
+            "t - t",
+            "0*t - 1",
+            "%s%n",
+            "\x1b[31m*t",
+        ),
     ],
 )
 def test_a_hostile_text_is_a_symbol(text: str) -> None:

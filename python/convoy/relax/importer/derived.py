@@ -8,14 +8,18 @@ is in terms of the other: of ``2*h`` and ``4*h + 1`` the second is twice the fir
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import NamedTuple
 
 from tvm import relax, tirx
 
-from convoy.graph.sizes import Symbol, as_symbol, open_size, substitute, symbols, write
-from convoy.graph.written_sizes import compute_size, names_of
+from convoy.graph.sizes import Symbol, as_symbol, bounds, hint, open_size, substitute, symbols, write
+from convoy.graph.written_sizes import MOST_LETTERS, compute_size, names_of
 from convoy.onnx_file import names_size
-from convoy.relax.sizes import FUNCTIONS
+from convoy.relax.sizes import FUNCTIONS, LIKELY_LENGTH
+
+MOST_WRITTEN = 100
+"""Letters of an expression, at most: a product of many sums would be thousands of products."""
 
 
 def derive(texts: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
@@ -28,11 +32,10 @@ def derive(texts: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
     given : Mapping[str, int]
         Numbers that other sizes are to be, by their texts.
     """
-    open_texts = dict.fromkeys(filter(names_size, texts))
+    open_texts = dict.fromkeys(text for text in texts if len(text) <= MOST_WRITTEN and names_size(text))
     names = dict.fromkeys(name for text in open_texts for name in names_of(text) if names_size(name))
     values = {
-        name: given[name] if name in given and name not in open_texts else open_size(name, 1, 0)
-        for name in names
+        name: given[name] if name in given and name not in open_texts else _symbol(name) for name in names
     }
     found: dict[str, int] = {}
     waiting: dict[Symbol, list[_Linear]] = {}
@@ -47,7 +50,16 @@ def derive(texts: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
             waiting.setdefault(unknown[0], []).append(linear)
     for members in waiting.values():
         found |= _in_terms_of_one(members)
-    return {text: size for text, size in found.items() if not isinstance(size, int) or size > 0}
+    return {text: size for text, size in found.items() if _is_length(size)}
+
+
+def _symbol(name: str) -> int:
+    return open_size(name, LIKELY_LENGTH, 0)
+
+
+def _is_length(size: int) -> bool:
+    """Is it one at likely sizes, whatever the others are, and can a library say it?"""
+    return hint(size) > 0 and isfinite(bounds(size)[0]) and len(repr(size)) <= MOST_LETTERS
 
 
 class _Linear(NamedTuple):
@@ -68,7 +80,7 @@ def _as_linear(text: str, size: int, symbol: Symbol, own: int) -> _Linear | None
 def _in_terms_of_one(members: Sequence[_Linear]) -> dict[str, int]:
     """Sizes of one symbol in terms of that which has it least often, where no division is needed."""
     first = min(members, key=lambda member: member.times)
-    own = open_size(first.text, 1, 0)
+    own = _symbol(first.text)
     return {
         member.text: member.times // first.times * (own - first.rest) + member.rest
         for member in members
@@ -79,7 +91,7 @@ def _in_terms_of_one(members: Sequence[_Linear]) -> dict[str, int]:
 def rename(size: int, names: Mapping[str, str]) -> int:
     """The same of symbols of other names."""
     for symbol in symbols(size):
-        size = substitute(size, symbol, open_size(names[symbol.name], 1, 0))
+        size = substitute(size, symbol, _symbol(names[symbol.name]))
     return size
 
 
