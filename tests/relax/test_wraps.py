@@ -15,6 +15,7 @@ from tvm.ir import TensorLoad
 from tvm_ffi import structural_equal, structural_walk
 
 import convoy
+from convoy.relax import wraps
 from convoy.relax.wraps import wrap_around
 
 SIGNED = [
@@ -162,6 +163,29 @@ def test_a_sum_of_many_numbers_is_cut_once(dtype: str, cuts: int) -> None:
     found: list[Any] = []
     structural_walk(wrapped.body, (tirx.BitwiseOr, found.append))
     assert len(found) == cuts
+
+
+@pytest.mark.parametrize("depth", [20, 40])
+def test_each_part_of_a_deep_expression_is_looked_at_once_or_twice(depth: int, monkeypatch) -> None:
+    """A detector's lists of boxes are thousands of parts: to look at all below each took minutes."""
+    looked_at: list[Any] = []
+    find_large = wraps._Read._find_large
+
+    def count(read: Any, expr: Any, bits: int) -> bool:
+        looked_at.append(expr)
+        return find_large(read, expr, bits)
+
+    monkeypatch.setattr(wraps._Read, "_find_large", count)
+    x = te.placeholder((4,), "int32", "x")
+
+    def value(i: Any) -> Any:
+        found = x[i]
+        for number in range(depth):
+            found = tirx.Select(x[number % 4] > 3, x[number % 4] - 5, found + 1)
+        return found
+
+    wrap_around(te.create_prim_func([x, te.compute((4,), value)]))
+    assert 0 < len(looked_at) < 16 * depth
 
 
 def test_sums_of_products_of_bytes_stay_as_they_were() -> None:

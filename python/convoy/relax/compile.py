@@ -46,6 +46,7 @@ from convoy.relax.flat_copies import copy_flat
 from convoy.relax.fold import fold
 from convoy.relax.give_back import give_back_local, give_back_marked
 from convoy.relax.indices import check_indices
+from convoy.relax.joined import join_by_copying
 from convoy.relax.lift import lift_marked
 from convoy.relax.memory_plan import PLANS_MEMORY, can_plan_memory
 from convoy.relax.nans import keep_nans
@@ -263,7 +264,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         module = add_rows()(find_unique_in_loops()(find_places_in_loops()(module)))
         module = check_indices()(copy_flat()(compute_sizes_apart()(module)))
         module = align_by_channels()(keep_nans()(reduce_extremes()(scatter_by_coordinates()(module))))
-        module = drop_scopes()(find_least()(module))
+        module = drop_scopes()(find_least()(join_by_copying()(module)))
         module = give_team(schedule_loops()(run_pipeline(module, target)), context)
         return embed(module, describe(signature, module, context.target, options, report), example)
 

@@ -52,7 +52,7 @@ def _check(divisors: te.Tensor, turns: bool) -> te.Tensor:
         with T.serial(0, length(divisors)) as at, T.Assert(source[at] != 0, f"{ZERO}; give others"):
             result[at] = tirx.Select(source[at] == -one, one, source[at]) if turns else source[at]
 
-    return write_loops(divisors, divisors.shape, write, "check_divisors")
+    return write_loops([divisors], divisors.shape, write, "check_divisors")
 
 
 def _negate(builder: relax.BlockBuilder, x: Any) -> Any:

@@ -68,4 +68,4 @@ def _copy(x: te.Tensor, sizes: Any) -> te.Tensor:
         with T.Assert(fits, f"{UNLIKE}; give others"), T.serial(0, length(x)) as at:
             result[at] = source[at]
 
-    return write_loops(x, sizes, write, "reshape")
+    return write_loops([x], sizes, write, "reshape")

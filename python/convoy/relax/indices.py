@@ -179,4 +179,4 @@ def _check(indices: te.Tensor, bounds: Sequence[Any], orders: Sequence[Any], wra
                     behind = source[at] + tirx.Cast(dtype, end)
                     result[at] = tirx.Select(source[at] < 0, behind, source[at]) if wrap else source[at]
 
-    return write_loops(indices, indices.shape, write, "check_indices")
+    return write_loops([indices], indices.shape, write, "check_indices")

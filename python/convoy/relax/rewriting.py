@@ -45,14 +45,14 @@ def nth(numbers: Sequence[Any], i: Any) -> Any:
 
 
 def write_loops(
-    x: te.Tensor, shape: Sequence[Any], write: Callable[[Any, Any], None], name: str
+    given: Sequence[te.Tensor], shape: Sequence[Any], write: Callable[..., None], name: str
 ) -> te.Tensor:
-    """A tensor of the type of x, of which ``write(x, made)`` writes the statements."""
+    """A tensor of the type of the first, of which ``write(*given, made)`` writes the statements."""
 
-    def build(given: Any, made: Any) -> Any:
+    def build(sources: Any, made: Any) -> Any:
         with IRBuilder() as builder:
             with T.serial(0, 1):  # holds several statements; of TVM's own scope for that its LLVM warns
-                write(T.buffer_proxy(given[0]), T.buffer_proxy(made[0]))
+                write(*map(T.buffer_proxy, sources), T.buffer_proxy(made[0]))
             return builder.get()
 
-    return te.extern([list(shape)], [x], build, dtype=str(x.dtype), name=name)
+    return te.extern([list(shape)], list(given), build, dtype=str(given[0].dtype), name=name)

@@ -12,6 +12,7 @@ have no overflow, and TVM must see through them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -99,11 +100,11 @@ def _wrapped(value: Any, bound: list[Any]) -> Any:
     covered = structural_map(value, (TensorLoad, hide), order="pre")
     if not hidden:
         return value
-    names = [name for name, _ in hidden]
+    read = _Read([name for name, _ in hidden])
     widened = structural_map(
         covered,
         (
-            (_ARITHMETIC, lambda op: _widen(op, names)),
+            (_ARITHMETIC, lambda op: _widen(op, read)),
             (tirx.FloorMod, _remainder),
             (_COMPARISONS, _compared),
         ),
@@ -113,15 +114,55 @@ def _wrapped(value: Any, bound: list[Any]) -> Any:
     return structural_map(widened, (tirx.Var, show))
 
 
-def _widen(op: Any, read: list[Any]) -> Any:
+class _Read:
+    """What an expression reads, and what is made of it.
+
+    Fused ops share parts: what is known of one is kept, as a walk along all ways to it has no end.
+    """
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        self._variables = {variable.__chandle__() for variable in variables}
+        self._large: dict[tuple[int, int], tuple[bool, Any]] = {}
+        """By address and bits; with the expression, whose address is nobody else's while it lives."""
+
+    def within(self, expr: Any) -> bool:
+        """Does it read any?"""
+        return any(variable.__chandle__() in self._variables for variable in _found(expr, tirx.Var))
+
+    def may_be_large(self, expr: Any, bits: int) -> bool:
+        """Is it made of numbers whose products, or some sums of them, may not fit so many bits?
+
+        Of places alone none is, and of bytes none in 32 bits.
+        """
+        address = expr.__chandle__(), bits
+        if address not in self._large:
+            self._large[address] = self._find_large(expr, bits), expr
+        return self._large[address][0]
+
+    def _find_large(self, expr: Any, bits: int) -> bool:
+        if isinstance(expr, tirx.Var):
+            return _is_wide(expr, bits) and expr.__chandle__() in self._variables
+        if isinstance(expr, tirx.Cast):
+            return _is_wide(expr.value, bits) and self.may_be_large(expr.value, bits)
+        if isinstance(expr, tirx.Select):
+            parts = [expr.true_value, expr.false_value]
+        elif isinstance(expr, Call):
+            parts = list(expr.args)
+        else:
+            sides = (getattr(expr, "a", None), getattr(expr, "b", None))
+            parts = [part for part in sides if part is not None]
+        return any(self.may_be_large(part, bits) for part in parts)
+
+
+def _widen(op: Any, read: _Read) -> Any:
     dtype = str(op.ty.dtype)
     kind = DataType(dtype)
     sides = (op.a, op.b)
     if "int" not in dtype or kind.bits not in _WIDER or kind.lanes != 1:
         return op
-    if not any(_may_be_large(side, read, kind.bits) for side in sides):
+    if not any(read.may_be_large(side, kind.bits) for side in sides):
         return op
-    if any(isinstance(side, tirx.Mul) and _reads(side, read) for side in sides):
+    if any(isinstance(side, tirx.Mul) and read.within(side) for side in sides):
         return op  # as those of large numbers are cut by now, it is one of bytes
     wide = _WIDER[kind.bits]
     a, b = (_widened(side, type(op), wide) for side in sides)
@@ -181,30 +222,8 @@ def _is_least(number: Any, dtype: str) -> bool:
     return str(number.ty.dtype) == dtype and int(number) == int(tirx.min_value(dtype))
 
 
-def _may_be_large(expr: Any, read: list[Any], bits: int) -> bool:
-    """Is it made of numbers whose products, or some sums of them, may not fit so many bits?
-
-    Of places alone none is, and of bytes none in 32 bits.
-    """
-    if isinstance(expr, tirx.Var):
-        return _is_wide(expr, bits) and any(expr.same_as(name) for name in read)
-    if isinstance(expr, tirx.Cast):
-        return _is_wide(expr.value, bits) and _may_be_large(expr.value, read, bits)
-    if isinstance(expr, tirx.Select):
-        parts = [expr.true_value, expr.false_value]
-    elif isinstance(expr, Call):
-        parts = list(expr.args)
-    else:
-        parts = [part for part in (getattr(expr, "a", None), getattr(expr, "b", None)) if part is not None]
-    return any(_may_be_large(part, read, bits) for part in parts)
-
-
 def _is_wide(expr: Any, bits: int) -> bool:
     return bool(DataType(str(expr.ty.dtype)).bits * 4 > bits)
-
-
-def _reads(expr: Any, read: list[Any]) -> bool:
-    return any(variable.same_as(name) for variable in _found(expr, tirx.Var) for name in read)
 
 
 def _found(expr: Any, kind: type) -> list[Any]:
