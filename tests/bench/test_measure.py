@@ -248,6 +248,18 @@ def test_a_quantised_network_has_no_float32_to_compare_with(model: Path) -> None
         measure.measure(model, ["convoy", "convoy-float32"], precision="int8")
 
 
+def test_a_network_that_is_quantised_on_file_is_judged_as_that(tmp_path: Path) -> None:
+    """Right engines differ by what a byte is worth: all of them were called wrong by 1e-2."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> rounded (float[4] x) => (float[4] y) {
+        s = Constant <value_float = 0.1> () z = Constant <value = uint8 {3}> ()
+        q = QuantizeLinear (x, s, z) y = DequantizeLinear (q, s, z)
+    }"""
+    path = tmp_path / "rounded.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    with pytest.raises(ModelError, match="engine 'convoy-float32': expected a network of floats"):
+        measure.measure(path, ["convoy", "convoy-float32"])
+
+
 class Zeros(Negate):
     """Right where an output is dead, and only there."""
 

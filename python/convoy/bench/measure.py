@@ -27,6 +27,7 @@ from convoy.bench.inputs import seeded_inputs
 from convoy.bench.job import Job, Precision, Progress
 from convoy.bench.machine import Machine, Rates
 from convoy.bench.startup import Startup, measure_startup
+from convoy.bench.units import is_quantised
 from convoy.bench.worker import Worker
 from convoy.deploy.requests import PERCENTILES, Latencies, Load
 from convoy.errors import ConvoyError
@@ -130,7 +131,7 @@ def measure(
     estimates : bool
         Also time each step of Convoy's regions, beside the planner's estimate.
     precision : Precision
-        Of every engine, as far as it has it.
+        Of every engine, as far as it has it; a network that is quantised on file is of int8.
     cpu_time : bool
         Count only the time a process has a core; with one thread, what a busy machine blurs least. With
         several it would count spinning as work.
@@ -150,9 +151,11 @@ def measure(
     ConvoyError
         If an engine is not known, or the first one fails; another's failure is a result.
     """
-    check_engines(engines, precision)
     fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     proto = parse_file(Path(model))  # external data stays outside: a message holds 2 GB at most
+    if precision == "float32" and is_quantised(proto):
+        precision = "int8"
+    check_engines(engines, precision)
     inputs = seeded_inputs(proto, fixed)
     progress("reference: running ONNX Runtime without optimisations")
     reference = reference_outputs(proto, inputs, Path(model).parent)

@@ -143,7 +143,7 @@ PrecisionOption = Annotated[
     Precision,
     typer.Option(
         "--precision",
-        help="What every engine computes with, as far as it has it; int8: of models that are quantised.",
+        help="What every engine computes with, as far as it has it; a model that is quantised is int8.",
     ),
 ]
 Results = Annotated[
