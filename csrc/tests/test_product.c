@@ -82,6 +82,12 @@ static void check_product(const product_case *c) {
   for (int i = 0; i < 3; i++) free(data[i]);
 }
 
+/* Orders in turn, of one to three threads. */
+static void check_in_turn(int turn, int inner, int k, int n) {
+  const char *x = orders[turn], *w = orders[(turn + 1) % 6], *y = orders[(turn + 3) % 6];
+  check_product(&(product_case){1, inner, 17, k, n, 1 + turn % 3, x, w, y, 0, 0});
+}
+
 int main(void) {
   const int rows[] = {1, 2, 6, 14, 15, 33}, depths[] = {1, 5, 16, 37},
             columns[] = {1, 8, 16, 17, 33, 70, 150};
@@ -104,34 +110,11 @@ int main(void) {
       }
     }
   }
-  for (int i = 0; i < 6; i++) { /* two and three parts of the depth */
-    const product_case c = {1,
-                            2,
-                            17,
-                            CV_GEMM_DEPTH * (1 + i % 2) + 3,
-                            2 * CV_GEMM_PANEL + 5,
-                            1 + i % 3,
-                            orders[i],
-                            orders[(i + 1) % 6],
-                            orders[(i + 3) % 6],
-                            0,
-                            0};
-    check_product(&c);
-  }
-  for (int i = 0; i < 6; i++) { /* more panels than are packed at once, and as many */
-    const int depth = i % 2 ? 200 : 300, packed = CV_PRODUCT_PACKED(depth);
-    const product_case c = {1,
-                            1,
-                            17,
-                            depth,
-                            packed * CV_GEMM_PANEL * (1 + i % 3 / 2) + (i < 3 ? 0 : 5),
-                            1 + i % 3,
-                            orders[i],
-                            orders[(i + 1) % 6],
-                            orders[(i + 3) % 6],
-                            0,
-                            0};
-    check_product(&c);
+  for (int i = 0; i < 6; i++) {
+    /* two and three parts of the depth; more panels than are packed at once, and as many */
+    const int depth = i % 2 ? 200 : 300, panels = CV_PRODUCT_PACKED(depth) * (1 + i % 3 / 2);
+    check_in_turn(i, 2, CV_GEMM_DEPTH * (1 + i % 2) + 3, 2 * CV_GEMM_PANEL + 5);
+    check_in_turn(i, 1, depth, panels * CV_GEMM_PANEL + (i < 3 ? 0 : 5));
   }
   const float poisons[] = {NAN, INFINITY, -INFINITY};
   for (int i = 0; i < 6; i++) {
