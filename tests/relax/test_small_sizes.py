@@ -101,7 +101,7 @@ def test_checks_are_no_ops_of_the_network() -> None:
 def test_checks_read_no_data() -> None:
     # or memory of an input would have to lie where TVM's kernels want it, and be copied else
     convolution, left = (convoy.compile(network(SMALL[name][0])) for name in ("a convolution", "a crop"))
-    assert [convoy.Runner(built).description.alignment for built in (convolution, left)] == [4, 64]
+    assert [convoy.Runner(built).description.alignments for built in (convolution, left)] == [(4,), (64,)]
 
 
 @pytest.mark.parametrize(

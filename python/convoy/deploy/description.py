@@ -30,6 +30,8 @@ _MOST, _MOST_EXAMPLE = 64 << 20, 1 << 30
 _ELF_HEADER = struct.Struct("=40sQ10xHH2x")
 """The header of a 64-bit file: where its table of sections begins, a section's size in it, their number."""
 FORMAT = 1
+DENSE, OF_TVM = 4, 64
+"""Bytes: the alignment that regions ask of memory, and that TVM's own kernels do."""
 
 Example = tuple[Sequence[Any], Sequence[Any]]
 """Inputs in the order of a call, and the outputs expected for them."""
@@ -78,8 +80,8 @@ class Description:
     """What its regions may compute in: float32, or bf16 where that pays."""
     threads: int
     """Threads of a region; 0: the physical cores of the machine that runs it."""
-    alignment: int
-    """Bytes: memory at a multiple of them is read where it lies, other is copied."""
+    alignments: tuple[int, ...]
+    """Bytes, by inputs: memory at a multiple of them is read where it lies, other is copied."""
     made_by: Mapping[str, str]
     """The versions of Convoy, TVM and the C compiler."""
     report: Mapping[str, Any]
@@ -216,7 +218,7 @@ def _decode(text: bytes, where: str) -> Description:
             instructions=_text(data["instructions"]),
             precision=_text(data.get("precision", "float32")),
             threads=_number(data["threads"]),
-            alignment=_number(data["alignment"]),
+            alignments=tuple(map(_number, data.get("alignments", [OF_TVM] * len(data["inputs"])))),
             made_by={_text(name): _text(version) for name, version in data["made_by"].items()},
             report=_report(data["report"]),
             shared_loops=_number(data.get("shared_loops", 0)),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convoy.deploy.abi import THREAD_FUNCTIONS
-from convoy.deploy.description import Description, Example, Tensor
+from convoy.deploy.description import OF_TVM, Description, Example, Tensor
 from convoy.deploy.forks import Turn, forked
 from convoy.deploy.inputs import explain_misfit, order_by_name
 from convoy.deploy.library import Library, first_line
@@ -26,7 +26,6 @@ from convoy.deploy.pool import Pool
 from convoy.deploy.tensors import (
     FAULT,
     NO_ROOM,
-    OF_TVM,
     OUTSIDE,
     TOO_SMALL,
     UNLIKE,
@@ -109,7 +108,7 @@ class Runner:
         says = self._library.description
         self._uses_pool = says is None or (says.shared_loops > 0 and not says.team_runs_loops)
         self._names = [tensor.name for tensor in says.inputs] if says else []
-        self._alignment = OF_TVM if says is None else says.alignment
+        self._alignments = says.alignments if says else ()
         self._own_outputs = says.own_outputs if says else ()
         self._memory = Pool() if says is None or says.has_open_sizes else None
         self._machine = _Machine(self._library, self._threads_of_pool(chosen))
@@ -275,10 +274,10 @@ class Runner:
         self.close()
 
     def _run(self, inputs: Sequence[Array]) -> list[NDArray[Any]]:
-        names, alignment = self._names, self._alignment
-        if len(names) != len(inputs):
-            names = [f"input {i}" for i in range(len(inputs))]
-        answer = self._call([lent(n, x, alignment) for n, x in zip(names, inputs, strict=True)])
+        names, alignments = self._names, self._alignments
+        if not len(names) == len(alignments) == len(inputs):
+            names, alignments = [f"input {i}" for i in range(len(inputs))], (OF_TVM,) * len(inputs)
+        answer = self._call([lent(*given) for given in zip(names, inputs, alignments, strict=True)])
         return arrays(answer, self._own_outputs)
 
     def _own_threads(self) -> ThreadPoolExecutor:

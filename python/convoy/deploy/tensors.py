@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from convoy.deploy.description import OF_TVM
 from convoy.deploy.dtypes import DLPACK, numpy_dtype
 from convoy.deploy.loans import LEAST_BYTES, lend_out
 from convoy.errors import ModelError
@@ -22,8 +23,6 @@ require("relax")
 
 import tvm_ffi  # noqa: E402  a classic TVM has none: the check comes first
 
-OF_TVM = 64
-"""Bytes; TVM's own kernels expect their tensors at a multiple of them."""
 BUILT_IN = 1
 """What NumPy says of its own types: asking for their names takes as long as a small network."""
 OUTSIDE = "expected indices within the sizes they count, got one outside"

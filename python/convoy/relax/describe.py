@@ -10,18 +10,18 @@ from types import MappingProxyType
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.ir import IRModule
 
 import convoy
 from convoy.deploy.abi import THREAD_FUNCTIONS
-from convoy.deploy.description import EXAMPLE, SECTION, Description, Size, Tensor, Version
+from convoy.deploy.description import DENSE, EXAMPLE, OF_TVM, SECTION, Description, Size, Tensor, Version
 from convoy.graph.sizes import as_symbol, open_size, rewrite, substitute, symbols
 from convoy.options import Options
-from convoy.relax.dataflow import CHECK, dims
+from convoy.relax.dataflow import dims
 from convoy.relax.dataflow import dtype as dtype_of
+from convoy.relax.inputs_of_kernels import inputs_of_kernels
 from convoy.relax.own_memory import own_outputs
-from convoy.relax.partition import DISPATCHER
 from convoy.relax.schedule import count_shared
 from convoy.relax.sizes import Lengths
 from convoy.report.decision import Report, count_ops, group_refusals
@@ -34,10 +34,6 @@ INPUTS, OUTPUTS = "convoy_inputs", "convoy_outputs"
 """Attributes of ``main``: the names that the model has for its inputs and outputs."""
 MULTIPLES = "convoy_multiples"
 """One more: by open sizes of the inputs, the number of which each is a multiple at every call."""
-_DENSE, _OF_TVM = 4, 64
-"""Bytes: the alignment that regions ask of memory, and that TVM's own kernels do."""
-_READ_NO_DATA = ("tirx.is_host_func", CHECK, DISPATCHER)
-"""Attributes of functions of TIR that look at shapes and at nothing else."""
 
 Signature = tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Version, ...]]
 """Inputs, outputs and versions."""
@@ -81,11 +77,8 @@ def describe(
     signature: Signature, module: IRModule, target: Target, options: Options, report: Report
 ) -> Description:
     """What the library of a built ``module`` says of itself."""
-    kernels_of_tvm = any(
-        isinstance(function, tirx.PrimFunc) and not any(name in function.attrs for name in _READ_NO_DATA)
-        for _, function in module.functions_items()
-    )
     inputs, outputs, versions = signature
+    of_tvm = inputs_of_kernels(module)
     return Description(
         inputs=inputs,
         outputs=outputs,
@@ -94,7 +87,7 @@ def describe(
         instructions=target.isa,
         precision="bf16" if target.bfloat16 else "float32",
         threads=options.threads,
-        alignment=_OF_TVM if kernels_of_tvm else _DENSE,
+        alignments=tuple(OF_TVM if i in of_tvm else DENSE for i in range(len(inputs))),
         made_by={
             "convoy": convoy.__version__,
             "apache-tvm": _version_of_tvm(),
