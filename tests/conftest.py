@@ -23,7 +23,7 @@ from command import Result, run_convoy, tiny_model
 from convoy.kernels import planner
 from convoy.toolchain import compiler
 
-pytest_plugins = ["quick", "together"]
+pytest_plugins = ["frames", "quick", "together"]
 
 _TESTS = Path(__file__).parent
 _RELAY_TESTS = _TESTS / "relay"

@@ -3,11 +3,17 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "python" / "convoy"
-TREES = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """What Convoy's files hold, by their paths."""
+    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -71,7 +77,7 @@ def unknown_parameters(tree: ast.Module) -> list[str]:
 def test_no_docstring_begins_with_of() -> None:
     found = {
         f"{name}:{line}: {text.splitlines()[0]}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for line, text in docstrings(tree)
         if re.match(r"\s*of\b", text, re.IGNORECASE)
     }
@@ -79,7 +85,7 @@ def test_no_docstring_begins_with_of() -> None:
 
 
 def test_documented_parameters_exist() -> None:
-    found = [f"{name}: {unknown}" for name, tree in TREES.items() for unknown in unknown_parameters(tree)]
+    found = [f"{name}: {unknown}" for name, tree in trees().items() for unknown in unknown_parameters(tree)]
     assert not found, "\n".join(found)
 
 
@@ -92,7 +98,7 @@ def test_parameters_that_do_not_exist_are_found() -> None:
 
 
 def test_entries_have_a_name_and_a_description() -> None:
-    found = [f"{name}: {entry}" for name, tree in TREES.items() for entry in misshaped(tree)]
+    found = [f"{name}: {entry}" for name, tree in trees().items() for entry in misshaped(tree)]
     assert not found, "\n".join(found)
 
 

@@ -71,6 +71,7 @@ ORT = {
         }}"""
         for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
         for keep, shape in ((0, "[a,b]"), (1, "[a,b,c,d]"))
+        if not keep or kind in ("Max", "LogSumExp")
     },
 }  # fmt: skip
 
