@@ -92,6 +92,39 @@ def test_each_module_imports_only_rooms_below_it(path: Path) -> None:
     assert violations(module, path.read_text(), package) == []
 
 
+def circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Modules that import each other, though over others, or for their types alone."""
+    reached: dict[str, set[str]] = {}
+    for module in imports:
+        found, waiting = set[str](), [module]
+        while waiting:
+            new = imports[waiting.pop()] - found
+            found |= new
+            waiting += new
+        reached[module] = found
+    rings = {tuple(sorted(m for m in reached[a] if a in reached[m])) for a in imports if a in reached[a]}
+    return sorted(map(list, rings))
+
+
+def test_no_modules_import_each_other() -> None:
+    modules = {module_of(path): path for path in python_files()}
+    del modules["convoy"]  # the front door hands out what stands behind it
+    imports = {
+        module: {
+            f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in modules else str(node.module)
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        } & modules.keys() - {module}
+        for module, path in modules.items()
+    }  # fmt: skip
+    assert circles(imports) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+
+
 def test_every_room_has_a_rank() -> None:
     rooms = {room_of(module_of(path)) for path in python_files()} - {""}
     rooms -= {name.split(".")[1] for name in FREE if name.count(".") == 1}

@@ -14,7 +14,8 @@ from convoy.errors import ToolchainError
 from convoy.graph.ops import Conv2d
 from convoy.options import Options
 from convoy.target import MACHINES, Target, host
-from convoy.target.figures import Figures, apply_figures
+from convoy.target.figures import Figures
+from convoy.target.measured import apply_figures
 from convoy.toolchain import probe
 
 CASCADE = MACHINES["cascadelake"]

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convoy.errors import LoweringError, UnknownSizeError
-from convoy.graph.dtypes import BYTES, DType, dtype_of, element_type
-from convoy.graph.graph import Graph
+from convoy.graph.dtypes import BYTES, element_type
+from convoy.graph.making import Array, Making
 from convoy.graph.ops import (
     Binary,
     Dequantize,
@@ -19,16 +18,11 @@ from convoy.graph.ops import (
     Pool2d,
     Quantize,
     Reduce,
-    Reshape,
     Slice,
-    Tensor,
-    Transpose,
     Unary,
 )
 from convoy.graph.sizes import Size, largest
 from convoy.graph.volumes import Volumes
-
-Array = NDArray[Any]
 
 FIX_SHAPE = "fix the input's shape (when importing; for the convoy command, --shape)"
 """What to do about a length that is not known."""
@@ -37,7 +31,7 @@ Span = tuple[int, int, int, int]
 """axis, begin, end, step of one axis of a slice, as Python would slice."""
 
 
-class Builder:
+class Builder(Making):
     """The graph of one region while it grows.
 
     ``reading`` is how the region reads axis 0 of the module's tensors: ``flat``, as they are; ``lifted``,
@@ -45,12 +39,8 @@ class Builder:
     """
 
     def __init__(self, reading: str) -> None:
+        super().__init__()
         self.reading = reading
-        self.origin = ""
-        """Origin of the nodes that are made next."""
-        self.nodes: list[Node] = []
-        self.tensors: dict[str, Tensor] = {}
-        self.constants: dict[str, Array] = {}
         self.volumes = Volumes(self)
 
     @property
@@ -74,10 +64,6 @@ class Builder:
         known = tuple(d for d in rest if isinstance(d, int | Size))
         return known if self.reading == "flat" else (1, *known)
 
-    def shape_of(self, name: str) -> tuple[int, ...]:
-        """Shape of one of the graph's tensors."""
-        return self.tensors[name].shape
-
     def input(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> str:
         """Declare an input.
 
@@ -96,26 +82,6 @@ class Builder:
             )
         return self._declare(name, shape, known)
 
-    def constant(self, array: Array) -> str:
-        """Declare a constant, of the array's own type: nothing is rounded here.
-
-        Raises
-        ------
-        LoweringError
-            If no tensor of a graph can have that type.
-        """
-        dtype = dtype_of(array)
-        if dtype is None:
-            raise LoweringError(
-                "lower",
-                self.origin or "constant",
-                f"expected a constant of {', '.join(BYTES)}, got {array.dtype}",
-                "convert it where its rounding is meant",
-            )
-        name = self._declare(f"c{len(self.constants)}", array.shape, dtype)
-        self.constants[name] = np.ascontiguousarray(array).reshape(array.shape)
-        return name
-
     def lifted(self, operands: Iterable[str], shape: tuple[int, ...]) -> tuple[str, ...]:
         """The operands of an op that makes ``shape``; constants with its axes get the one in front, too.
 
@@ -132,41 +98,11 @@ class Builder:
     def node(
         self, op: type[Node], inputs: tuple[str, ...], shape: tuple[int, ...], **attributes: Any
     ) -> str:
-        """Append a node; returns the name of its output.
-
-        That has the type of the first operand, or what ``Quantize`` or ``Dequantize`` makes of it.  What
-        reads a volume is computed slice by slice, where it can be.
-        """
-        if (volume := self.volumes.through(op, inputs, shape, attributes)) is not None:
-            return volume
-        like = inputs[{Quantize: 2, Dequantize: 1}.get(op, 0)]
-        name = self._declare(f"t{len(self.nodes)}", shape, self.tensors[like].dtype)
-        self.nodes.append(op(inputs=inputs, output=name, origin=self.origin, **attributes))
-        return name
-
-    def finish(self, inputs: tuple[str, ...], outputs: tuple[str, ...], batch: int | None) -> Graph:
-        """The graph."""
-        return Graph(inputs, outputs, tuple(self.nodes), self.tensors, self.constants, batch)
-
-    def _declare(self, wish: str, shape: tuple[int, ...], dtype: DType) -> str:
-        name, copies = wish, 0
-        while name in self.tensors:
-            copies += 1
-            name = f"{wish}_{copies}"
-        self.tensors[name] = Tensor(name, tuple(shape), dtype)
-        return name
+        """Append a node; what reads a volume is computed slice by slice, where it can be."""
+        volume = self.volumes.through(op, inputs, shape, attributes)
+        return super().node(op, inputs, shape, **attributes) if volume is None else volume
 
     # Ops of frontends that a graph says in several --------------------------------------------------
-
-    def reshape(self, data: str, shape: tuple[int, ...]) -> str:
-        return self.node(Reshape, (data,), shape)
-
-    def transpose(self, data: str, perm: tuple[int, ...]) -> str:
-        """Axes in another order; no node where it is the same."""
-        if perm == tuple(range(len(perm))):
-            return data
-        shape = self.shape_of(data)
-        return self.node(Transpose, (data,), tuple(shape[axis] for axis in perm), perm=perm)
 
     def quantize(self, data: str, scale: Array, zero: Array, axis: int = 0) -> str:
         """Float32 to the type of ``zero``, with one scale and zero point, or one for each along an axis."""

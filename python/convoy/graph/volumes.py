@@ -13,18 +13,13 @@ and so joins its kernels.  Depths in the padding have no weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convoy.errors import LoweringError
+from convoy.graph.making import Array, Making
 from convoy.graph.ops import Binary, Concat, Conv2d, ConvTranspose2d, Node, Pool2d, Reduce, Slice, Unary
-
-if TYPE_CHECKING:
-    from convoy.graph.builder import Builder
-
-Array = NDArray[Any]
 
 MOST_NODES = 20_000
 """In a graph with volumes: each is a kernel, and a long network of deep volumes would have millions."""
@@ -33,7 +28,7 @@ MOST_NODES = 20_000
 class Volumes:
     """The volumes of a graph in the making, by the names of their tensors."""
 
-    def __init__(self, build: Builder) -> None:
+    def __init__(self, build: Making) -> None:
         self.build = build
         self._slices: dict[str, Sequence[str]] = {}
         self._stacks: dict[str, str] = {}

@@ -19,7 +19,8 @@ import numpy as np
 
 from convoy.errors import ConvoyError
 from convoy.target import Target, host
-from convoy.target.figures import Figures, apply_figures
+from convoy.target.figures import Figures
+from convoy.target.measured import apply_figures
 from convoy.target.this_machine import cpu_facts
 from convoy.text import to_json
 from convoy.toolchain.cache import open_cache
