@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-SECONDS = 2.0
+SECONDS = 1.0
 RELAY_TESTS = 5
 _RELAY = Path(__file__).parent / "relay"
 

@@ -505,6 +505,7 @@ def outputs_that_are_read_again() -> Graph:
     return b.graph(x, y, r)
 
 
+@pytest.mark.slow
 def test_a_name_of_the_model_does_not_end_a_comment() -> None:
     b = Builder([1, 5, 6, 7])
     y = b.add(Unary, "x0", kind="relu", origin='relu */ " \\ /* \n %s {}')
@@ -553,6 +554,7 @@ def asked_of_bfloat16(name: str, isa: InstructionSet) -> list[Asked]:
     return [Asked(CASES[name](), of_bfloat16(isa), Options(threads=2))]
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("name", CASES)
@@ -608,6 +610,7 @@ def test_dense_layers_at_the_end_take_all_images(tail: str, isa: InstructionSet)
         agree(graph, isa, images)
 
 
+@pytest.mark.slow
 def test_dense_layers_alone_take_all_images() -> None:
     b = Builder([1, 32], batch=None)
     graph = b.graph(b.add(MatMul, b.add(MatMul, "x0", b.weight(32, 48)), b.weight(48, 5)))
@@ -622,6 +625,7 @@ def test_one_image_shares_the_arena() -> None:
     assert (plan.batched, plan.batch_bytes) == (len(plan.steps), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lstm", "gru_reset_first"])
 def test_more_threads_than_layers_side_by_side_share_their_steps(kind: RecurrentKind) -> None:
     graph, target, options = recurrent(kind, 290), Target(host().isa), Options(threads=3)

@@ -28,6 +28,7 @@ def test_kinds_sum_their_steps_and_say_what_a_step_is_typically_off_by() -> None
     assert direct.error == pytest.approx(2.0)  # of 2, 1/2 and 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2])
 def test_every_step_of_a_model_is_measured_beside_its_estimate(
     tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch

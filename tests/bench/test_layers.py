@@ -119,6 +119,7 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "emit_step", emit_wrongly)
 
 
+@pytest.mark.slow
 def test_every_inner_tensor_is_compared(network: Network, convoy_command: Command, path: Path) -> None:
     onnx.save(network.model(), path)
     result = convoy_command("check", path, "--layers", "--threads", "1", *network.options)
@@ -126,6 +127,7 @@ def test_every_inner_tensor_is_compared(network: Network, convoy_command: Comman
     assert not result.error_lines
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fault")
 def test_the_first_tensor_that_is_off_is_named_with_its_kernel(
     network: Network, convoy_command: Command, path: Path
@@ -187,6 +189,7 @@ def test_a_model_that_agrees_is_not_bisected(convoy_command: Command, model: Pat
     assert "got one that agrees" in result.err
 
 
+@pytest.mark.slow
 def test_a_profile_of_bytes_names_and_counts_its_convolutions() -> None:
     parts = [part for part in profile(quantised_model(), seconds=0.1).parts if part.kind == "step"]
     flops = {name_nodes(part.nodes): part.flops for part in parts if part.flops}

@@ -38,6 +38,7 @@ def profile() -> Profile:
     return convoy.profile(wide_model(), seconds=0.2)
 
 
+@pytest.mark.slow
 def test_nearly_all_of_the_time_is_accounted_for(profile: Profile) -> None:
     assert 0.95 <= profile.accounted <= ALL
 
@@ -60,6 +61,7 @@ def test_the_roof_of_narrow_products_is_higher(at_once: int, share: float) -> No
     assert part.share_of_roof(Roof(flops=10, memory=1, cache=100)) == pytest.approx(share)
 
 
+@pytest.mark.slow
 def test_a_short_run_is_accounted_for_too() -> None:
     found = convoy.profile(tiny_model(), seconds=0.1)
     assert 0.95 <= found.accounted <= ALL
@@ -110,6 +112,7 @@ def test_the_trace_has_every_part_that_happened_within_the_run(profile: Profile)
     assert len(events) == len(profile.spans)
 
 
+@pytest.mark.slow
 def test_images_of_an_open_batch_are_counted() -> None:
     found = convoy.profile(tiny_model(batch="N"), shapes={"x": (4, 3, 8, 8)}, seconds=0)
     assert sum(part.flops for part in found.parts) == 4 * 2 * (16 * 8 * 8 * 27 + 5 * 16)

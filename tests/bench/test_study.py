@@ -121,6 +121,7 @@ def test_a_share_above_all_and_a_spread_of_one_round_are_explained(measurement: 
     assert [format_spread(t) for t in (first, replace(first, rounds=1))] == ["±5 %", "–"]
 
 
+@pytest.mark.slow
 def test_one_bad_model_does_not_stop_the_others(tmp_path: Path) -> None:
     settings = Settings(("onnxruntime",), threads=1, rounds=1)
     (tmp_path / "bad.onnx").write_text("no model")

@@ -146,6 +146,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "net.onnx"
 
 
+@pytest.mark.slow
 def test_check_judges_a_quantised_network_by_units(convoy_command: Command, path: Path) -> None:
     result = convoy_command("check", path, "--layers")
     assert result.code == 0, result
@@ -153,6 +154,7 @@ def test_check_judges_a_quantised_network_by_units(convoy_command: Command, path
     assert "units" in result.out
 
 
+@pytest.mark.slow
 def test_check_finds_the_layer_that_is_off(
     convoy_command: Command, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

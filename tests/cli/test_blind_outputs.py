@@ -151,6 +151,7 @@ def test_an_answer_that_is_rounding_is_said(convoy_command: Command, tmp_path: P
     assert re.search(verdict, result.out)
 
 
+@pytest.mark.slow
 def test_two_gflop_are_few_enough_for_float64(convoy_command: Command, tmp_path: Path) -> None:
     last = [helper.make_node("Add", ["c", "low"], ["a"]), helper.make_node("Sub", ["a", "as low"], ["y"])]
     path = write(tmp_path / "cancels.onnx", *last, weight=0.1, channels=(192, 192), side=58)

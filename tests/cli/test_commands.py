@@ -44,6 +44,7 @@ def test_compile_then_run_gives_the_answer_of_onnx_runtime(
     np.testing.assert_allclose(np.load(y_file), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_library_runs_in_a_process_without_convoy(
     convoy_command: Command, model: Path, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_run_writes_all_outputs_to_an_archive_and_times_repeats(
     assert np.load(archive)["y0_softmax"].shape == (1, 5)
 
 
+@pytest.mark.slow
 def test_run_needs_tvms_runtime_only(convoy_command: Command, model: Path, tmp_path: Path) -> None:
     library, x_file, y_file = tmp_path / "tiny.so", tmp_path / "x.npy", tmp_path / "y.npy"
     assert convoy_command("compile", model, "-o", library).code == 0
@@ -113,6 +115,7 @@ def test_check_fails_past_the_bound(convoy_command: Command, model: Path) -> Non
     assert re.fullmatch(r"error: \w+: expected an error of 0 of its largest output, got [\d.e-]+", line)
 
 
+@pytest.mark.slow
 def test_check_in_bf16_judges_by_the_cosine(convoy_command: Command, model: Path) -> None:
     result = convoy_command("check", model, "--precision", "bf16", "--bound", "0", "--layers")
     assert result.code == 0, result.err
@@ -442,6 +445,7 @@ def test_a_file_without_an_end_is_not_read(convoy_command: Command) -> None:
     assert explained.error_lines == [f"error: import: /dev/zero: {problem}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", ["0", "9" * 20])
 def test_a_screen_of_no_width_there_is_has_the_usual_one(columns: str, model: Path) -> None:
     explained = subprocess.run(

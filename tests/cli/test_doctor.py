@@ -135,6 +135,7 @@ def test_quiet_prints_results_alone(
     assert convoy_command("-q", "run", tmp_path / "none.so").error_lines
 
 
+@pytest.mark.slow
 def test_commands_are_completed() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from convoy.cli import main; main()"],

@@ -46,6 +46,7 @@ def test_letters_that_an_encoding_lacks_are_question_marks(tmp_path: Path) -> No
     assert (ran.stdout, ran.stderr) == (b"1?2\n", b"")
 
 
+@pytest.mark.slow
 def test_a_terminal_said_to_have_no_columns_gets_results_and_errors() -> None:
     ran = run(MAIN, "explain", "missing.onnx", capture_output=True, env={**os.environ, "COLUMNS": "0"})
     assert ran.stderr.splitlines()[-1].startswith(b"error: import: missing.onnx: expected an ONNX file")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 
 Command = Callable[..., Any]
 
@@ -24,6 +25,7 @@ def write_noisy(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_check_compares_with_constants_and_a_library_draws(convoy_command: Command, tmp_path: Path) -> None:
     model = write_noisy(tmp_path / "noisy.onnx")
     checked = convoy_command("check", model)

@@ -94,6 +94,7 @@ def test_a_model_with_large_weights_has_its_names_too(rng: np.random.Generator) 
     np.testing.assert_allclose(found, given @ weights, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_made_it_and_for_what(tmp_path: Path) -> None:
     path = tmp_path / "net.so"
     executable = convoy.compile(
@@ -112,6 +113,7 @@ def test_what_made_it_and_for_what(tmp_path: Path) -> None:
     assert says.alignments == (4,)  # TVM's softmax reads what a region made of it
 
 
+@pytest.mark.slow
 def test_a_library_says_the_precision_it_was_compiled_for(tmp_path: Path) -> None:
     for target, precision in (("znver4", "bf16"), ("haswell", "float32")):
         path = tmp_path / f"{target}.so"

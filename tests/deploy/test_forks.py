@@ -129,6 +129,7 @@ def test_a_child_runs_shared_loops_beside_no_region(sums: Path) -> None:
     np.testing.assert_array_equal(found.value, answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [1, 2])
 def test_a_child_runs_loops_that_its_parent_shared_among_threads(streams: int, sequences: Path) -> None:
     # [7 steps, 3 sequences, 6]; TVM's threads and the streams' are not in the child

@@ -128,6 +128,7 @@ def test_threads_that_call_and_drop_get_their_own() -> None:
     assert not wrong
 
 
+@pytest.mark.slow
 def test_a_process_that_still_has_some_ends_well(tmp_path) -> None:
     path = tmp_path / "net.so"
     graph = f"(float[{SIZE}] x) => (float[{SIZE}] y) {{ y = Neg(x) }}"

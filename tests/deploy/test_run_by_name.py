@@ -106,6 +106,7 @@ def test_inputs_are_as_they_were_and_answers_are_one_s_own() -> None:
     assert second.max() < 7
 
 
+@pytest.mark.slow
 def test_runs_wait_in_a_queue_and_give_futures(rng: np.random.Generator) -> None:
     executable = convoy.compile(tiny_model(), disabled_ops="nn.softmax")  # TVM's own threads are there, too
     images = [rng.standard_normal((1, 3, 8, 8)).astype(np.float32) for _ in range(40)]

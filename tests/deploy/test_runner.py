@@ -176,6 +176,7 @@ def test_tvms_pool_has_as_many_threads_as_regions_where_it_runs_loops(monkeypatc
     assert given == threads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["in this process", "before"])
 def test_workers_of_tvm_sleep_between_runs(compiled, library_path):
     # those that spin end minutes late on a busy machine, and the process with them
@@ -280,6 +281,7 @@ def test_the_program_without_python_runs_a_library(build, library_path, tmp_path
     assert float(first) == pytest.approx(expected.ravel()[0], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_an_op_that_tvm_has_in_python_only_is_found(library_path):
     builder = tvm.relax.BlockBuilder()
     x = tvm.relax.Var("x", tvm.relax.TensorType((2, 3), "float32"))

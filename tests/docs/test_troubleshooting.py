@@ -47,6 +47,7 @@ def is_of_source(message: str) -> bool:
     return any(pattern.search(text) for text in messages_of_source())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message", explained())
 def test_a_message_that_is_explained_exists(message: str) -> None:
     assert len(message.replace(ANY, "")) > 12, "too little of it to be found by"

@@ -365,6 +365,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_cache_and_temporary_files(
     convoy_command: Command, model: Path, full_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def asked(seed: int) -> list[Asked]:
         return [Asked(graph, Target(isa), options, lambda: integers_wherever_there_are(seed % 3 != 0))]
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("seed", seeds(28))
 def test_region_agrees_with_reference(seed: int, regions: list[LoadedRegion]) -> None:

@@ -105,6 +105,7 @@ def test_data_with_a_scale_for_each_channel_stay() -> None:
     assert halve_wide_weights(graph, always).nodes == graph.nodes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", [convolutions(), product(100)], ids=["conv", "product"])
 def test_every_way_of_multiplying_bytes_agrees(graph: Graph) -> None:
     agree(halve_wide_weights(graph, always), draw(graph))

@@ -54,6 +54,7 @@ NETWORKS: dict[str, Callable[[], Graph]] = {"tdpbf16ps": of_bfloat16, "tdpbusd":
 """By the instruction that multiplies them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instruction", NETWORKS)
 def test_only_code_for_a_machine_with_amx_has_its_instructions(instruction: str) -> None:
     found = []

@@ -64,6 +64,7 @@ def test_a_map_that_a_kernel_of_float32_makes_is_converted_once() -> None:
     assert [s.y.dtype for s in of_norm] == ["bfloat16"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", HOST_SETS)
 def test_what_only_dequantises_makes_float32(isa: InstructionSet) -> None:
     # conv of bytes -> dequantize -> mean  =>  no map of bfloat16, which the mean would take
@@ -138,6 +139,7 @@ def asked_network(name: str, isa: InstructionSet) -> list[Asked]:
     return [Asked(network(name), of_bfloat16(isa))]
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked_network)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("name", NETWORKS)
@@ -167,6 +169,7 @@ def test_products_of_any_depth_agree_with_float64(
     agree(graph, regions[0])
 
 
+@pytest.mark.slow
 def test_values_that_are_not_finite_go_where_they_go_in_float32() -> None:
     b = Builder([1, 32, 12, 12])
     graph = b.graph(conv(b, conv(b, "x0", 32, 3), 16))

@@ -209,6 +209,7 @@ def asked(name: str) -> list[Asked]:
     return each_way(q.graph(*CASES[name](q)))
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", CASES)
 def test_bytes_agree_with_exact_evaluation(name: str, regions: list[LoadedRegion]) -> None:
@@ -237,6 +238,7 @@ def test_what_is_between_bytes_stays_in_bytes(name: str) -> None:
     assert floats.count("dequantize") == len(graph.outputs)
 
 
+@pytest.mark.slow
 def test_bytes_are_made_as_they_are_packed_and_by_a_step_for_who_reads_them_as_they_lie() -> None:
     q = Quantised()
     image, x = (q.bytes(q.input(1, channels, 9, 7), 0.03, 117) for channels in (3, 21))

@@ -24,6 +24,7 @@ def depthwise(
     return q.conv(x, channels * filters, kernel, groups=channels, **pairs)
 
 
+@pytest.mark.slow
 def test_kernels_strides_and_residuals_agree() -> None:
     q = Quantised()
     x = q.bytes(q.input(1, 21, 16, 20), 0.03, 117)
@@ -34,6 +35,7 @@ def test_kernels_strides_and_residuals_agree() -> None:
     agree(q.graph(b, c, d), q.numbers())
 
 
+@pytest.mark.slow
 def test_dilation_multipliers_activations_and_floats_agree() -> None:
     q = Quantised()
     x = q.bytes(q.input(1, 24, 13, 11), 0.03, 117)
@@ -42,6 +44,7 @@ def test_dilation_multipliers_activations_and_floats_agree() -> None:
     agree(q.graph(b, q.bytes(q.unary(depthwise(q, a, 3)), 0.02)), q.numbers())
 
 
+@pytest.mark.slow
 def test_groups_of_a_few_channels_agree() -> None:
     q = Quantised()
     x = q.bytes(q.input(1, 32, 9, 10), 0.03, 117)
@@ -84,6 +87,7 @@ def test_weights_of_two_rows_lie_side_by_side_and_an_odd_one_beside_zeros() -> N
     assert pairs.tolist() == [[[1, 3], [0, 0], [2, 4]], [[5, 0], [0, 0], [6, 0]]]
 
 
+@pytest.mark.slow
 def test_long_strides_agree() -> None:
     q = Quantised()
     x = q.bytes(q.input(1, 11, 40, 90), 0.03, 117)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from convoy import backend
 from convoy.graph import Graph
@@ -35,6 +36,7 @@ def silu(q: Quantised, x: str, scale: float) -> str:
     return q.bytes(binary(q, "mul", x, q.bytes(q.unary(x, "sigmoid"), 1 / 255)), scale)
 
 
+@pytest.mark.slow
 def test_what_one_tensor_of_bytes_becomes_is_a_table() -> None:
     q = Quantised()
     x = q.bytes(q.conv(q.bytes(q.input(1, 21, 9, 7), 0.03, 117), 37, 3), 0.03, 110)
@@ -59,6 +61,7 @@ def test_a_table_whose_entries_lie_on_a_line_is_computed_and_exact() -> None:
     agree(graph, [every_byte], off=0.0)
 
 
+@pytest.mark.slow
 def test_two_tensors_of_their_own_scales_and_a_gate_for_each_channel() -> None:
     q = Quantised()
     x = q.bytes(q.conv(q.bytes(q.input(1, 21, 9, 7), 0.03, 117), 37, 3), 0.03, 110)
@@ -69,6 +72,7 @@ def test_two_tensors_of_their_own_scales_and_a_gate_for_each_channel() -> None:
     agree(q.graph(q.bytes(q.conv(gated, 16, 3), 0.02, 100)), q.numbers())
 
 
+@pytest.mark.slow
 def test_rows_of_bytes_and_of_floats() -> None:
     q = Quantised()
     x, y = (q.bytes(q.input(1, 5, 37), scale, 117) for scale in (0.03, 0.02))

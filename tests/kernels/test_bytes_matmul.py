@@ -43,6 +43,7 @@ def mlp(q: Quantised, rows: int) -> str:
     return q.bytes(q.unary(q.add(q.dense(y, 36, channels=False), x)), 0.025, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 19])
 def test_rows_agree_with_exact_evaluation(rows: int) -> None:
     q = Quantised()

@@ -86,6 +86,7 @@ def asked(name: str) -> list[Asked]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", CASES)
 def test_bytes_agree_with_exact_evaluation(name: str, regions: list[LoadedRegion]) -> None:

@@ -51,6 +51,7 @@ def attention(q: Quantised, queries: int, keys: int, depth: int) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("queries", "keys", "depth"), [(19, 35, 32), (33, 70, 18)])
 def test_attention_in_bytes_agrees_with_exact_evaluation(queries: int, keys: int, depth: int) -> None:
     q = Quantised()
@@ -100,6 +101,7 @@ def asked_of_open_sizes() -> list[Asked]:
     return [*(Asked(graph, target) for target in bytes_targets()), Asked(fixed, bytes_targets()[-1])]
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked_of_open_sizes)
 def test_products_of_open_sizes_give_the_bytes_of_fixed_ones(regions: list[LoadedRegion]) -> None:
     graph = open_attention()

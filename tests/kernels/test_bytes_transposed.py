@@ -85,6 +85,7 @@ def asked(name: str) -> list[Asked]:
     return each_way(q.graph(*CASES[name](q)))
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", CASES)
 def test_bytes_agree_with_exact_evaluation(name: str, regions: list[LoadedRegion]) -> None:

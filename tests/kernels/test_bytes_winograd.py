@@ -92,6 +92,7 @@ def asked(name: str) -> list[Asked]:
     return each_way(q.graph(*CASES[name](q)), targets())
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", CASES)
 def test_bytes_agree_with_exact_evaluation(name: str, regions: list[LoadedRegion]) -> None:
@@ -126,6 +127,7 @@ def test_bytes_are_made_by_no_tiles_that_round_more() -> None:
         assert kind.startswith("winograd F(4x4, 3x3)")
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_is_computed_again_and_stays_in_its_pixels() -> None:
     # an infinite weight makes an infinity of a step, and NaN of none: the largest and the least byte
     q = Quantised()

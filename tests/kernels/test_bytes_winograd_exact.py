@@ -78,6 +78,7 @@ def asked(name: str, isa: InstructionSet) -> list[Asked]:
     return both_ways(made(name)[0], isa)
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("name", CASES)

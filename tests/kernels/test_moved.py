@@ -130,6 +130,7 @@ def asked(name: str) -> list[Asked]:
     return [*(Asked(graph, target) for target in targets), Asked(moving(name, None)[1], host())]
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", CASES)
 def test_what_moves_is_made_as_it_is_read(name: str, regions: list[LoadedRegion]) -> None:

@@ -120,6 +120,7 @@ def asked(make: Callable[[], Graph], threads: int = 2, isa: InstructionSet = "po
     return [Asked(settle_least(make()), Target(isa), Options(threads=threads))]
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("make", GRAPHS)
 def test_one_region_runs_every_size(make: Callable[[], Graph], regions: list[LoadedRegion]) -> None:

@@ -209,6 +209,7 @@ def test_a_single_row_is_read_as_it_lies_and_others_multiply_bfloat16() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bfloat16", [False, True])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", ["query", "key", "value", "mask", "hidden from all", "hidden from one"])

@@ -122,6 +122,7 @@ def heads(q: Quantised, *channels: int) -> list[str]:
     return [q.unary(q.conv(x, out)) for out in channels]
 
 
+@pytest.mark.slow
 def test_those_that_multiply_bytes_stay_apart() -> None:
     q = Quantised()
     graph = q.graph(*(q.bytes(y, 0.02 + 0.01 * i) for i, y in enumerate(heads(q, 16, 5, 16))))

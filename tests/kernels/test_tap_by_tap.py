@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from building import Builder
 from convoy.backend import load
@@ -49,6 +50,7 @@ def test_no_taps_where_none_sees_the_map_from_everywhere() -> None:
     assert list_taps(node_graph.nodes[0], node_graph) == ()  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_taps_that_see_mostly_padding_are_computed_one_by_one() -> None:
     # an epilogue of all kinds, groups that share blocks, a stride; against the definition
     b = Builder([1, 120, 13, 16], [1, 120, 13, 16])

@@ -89,6 +89,7 @@ def test_exact_accuracy_has_no_winograd() -> None:
     assert "winograd" not in choose(graph, Target("avx2"), Options(threads=2, accuracy="direct"))
 
 
+@pytest.mark.slow
 def test_what_is_no_number_stays_in_its_group() -> None:
     b = Builder([1, 128, 12, 12])
     y = b.add(Conv2d, "x0", b.weight(128, 64, 3, 3), groups=2, padding=(1, 1, 1, 1))
@@ -102,6 +103,7 @@ def test_what_is_no_number_stays_in_its_group() -> None:
     assert np.isnan(found[:, 64:]).any()
 
 
+@pytest.mark.slow
 def test_sizes_known_at_the_call() -> None:
     b = Builder([1, 128, open_size("size[0]", 24, 3), open_size("size[1]", 24, 3)])
     y = b.add(Conv2d, "x0", b.weight(128, 64, 3, 3), b.weight(128), groups=2, padding=(1, 1, 1, 1))

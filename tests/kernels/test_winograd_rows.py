@@ -83,6 +83,7 @@ def asked(isa: InstructionSet, name: str) -> list[Asked]:
     return [by_rows(first_layer(name, residual=True), isa, threads) for threads in (1, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("isa", HOST_SETS)

@@ -20,6 +20,7 @@ def test_damaged_models_get_one_clear_line_or_the_right_answer() -> None:
     assert {"refused", "right"} <= kinds, "the sample says nothing of the one or the other"
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_mutant(tmp_path: Path) -> None:
     for seed in range(6):
         first, again = (make_mutant(seed, tmp_path / side) for side in ("a", "b"))
@@ -28,6 +29,7 @@ def test_a_seed_gives_the_same_mutant(tmp_path: Path) -> None:
             assert first.path.read_bytes() == again.path.read_bytes()
 
 
+@pytest.mark.slow
 def test_seeds_give_different_mutants(tmp_path: Path) -> None:
     found = {make_mutant(seed, tmp_path).what for seed in range(20)}
     assert len(found) == 20

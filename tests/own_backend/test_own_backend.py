@@ -86,6 +86,7 @@ def test_tvm_runs_the_network_with_its_kernels() -> None:
     np.testing.assert_allclose(run(module), expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_it_computes_every_image_of_a_batch() -> None:
     images = (3, *IMAGE[1:])
     module = relax.transform.RunCodegen()(partitioned(image=images))

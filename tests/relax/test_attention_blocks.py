@@ -106,6 +106,7 @@ def test_a_block_agrees_with_onnx_runtime(form: str) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-5 * float(np.abs(expected).max()))
 
 
+@pytest.mark.slow
 def test_a_safe_softmax_of_an_open_length_that_is_computed_is_taken() -> None:
     """A length such as s // 10 is an expression of each type's own, and equal to the others."""
     weights = ", ".join(f"{w:.3f}" for w in np.random.default_rng(0).standard_normal(80))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import convoy
 from convoy.bench.accuracy import reference_outputs
@@ -12,6 +13,7 @@ from convoy.report.decision import Report
 from two_doors import ANSWER, CPU, digest, make_image, make_model
 
 
+@pytest.mark.slow
 def test_a_quantised_network_has_the_bytes_that_relay_gives(tmp_path: Path) -> None:
     report, image = Report(), make_image()
     library = tmp_path / "net.so"

@@ -252,6 +252,7 @@ def test_a_gpu_target_is_an_error():
         tvm.compile(module(conv_relu, IMAGE), target=named)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "order",
     [

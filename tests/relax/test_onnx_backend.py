@@ -11,6 +11,7 @@ from convoy.relax.onnx_backend import ConvoyBackend
 from relax.onnx_models import run_onnx
 
 
+@pytest.mark.slow
 def test_the_compiler_of_regions_links(monkeypatch: pytest.MonkeyPatch) -> None:
     """TVM links by ``CXX``, or takes ``CC`` for one word."""
     monkeypatch.setenv("CC", "gcc -g0")

@@ -113,6 +113,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_for_onnx_runtime_changes_one_import(name: str, folder: Path) -> None:
     script = SCRIPTS[name]

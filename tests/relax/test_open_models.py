@@ -27,6 +27,7 @@ def residual_network(batch: int | str = 1) -> onnx.ModelProto:
 SIZES = ((64, 64), (1, 1), (2, 3), (33, 57), (224, 160), (17, 400))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "threads"),
     [("portable", 2), *(pytest.param("haswell", n, marks=pytest.mark.slow) for n in (1, 3))],
@@ -82,6 +83,7 @@ def padded_as_same(s: Sketch, x: str, kernel: int, stride: int) -> str:
     return s.add("Pad", x, s.add("Concat", zeros, *front, zeros, *back, axis=0))
 
 
+@pytest.mark.slow
 def test_paddings_that_are_computed_in_floats_are_sizes() -> None:
     s = Sketch("n", 3, "h", "w")
     x = s.add("Conv", padded_as_same(s, "x", 3, 2), s.weight(8, 3, 3, 3), strides=[2, 2])
@@ -106,6 +108,7 @@ def test_paddings_of_wide_windows_have_a_most(kernel: int, stride: int) -> None:
         both.check(images, 3, *size)
 
 
+@pytest.mark.slow
 def test_lengths_beside_others_are_compared_as_sizes() -> None:
     # Funnel's masks: of (1, s) and (s, s) one has its axis 1 read as that of images
     s = Sketch("s", "s")
@@ -181,6 +184,7 @@ def test_a_number_of_rows_that_data_say_may_be_none() -> None:
         both.check(images, 8)
 
 
+@pytest.mark.slow
 def test_a_mean_of_rows_that_may_be_none_asks_for_one() -> None:
     # the twin: what has no answer without an element is an error of the call, and no number
     s = Sketch(1, 4, "h", "w")
@@ -195,6 +199,7 @@ def test_a_mean_of_rows_that_may_be_none_asks_for_one() -> None:
         both.machine["main"](tvm.runtime.tensor(np.zeros((1, 4, 2, 5), np.float32)))
 
 
+@pytest.mark.slow
 def test_a_normalisation_over_channels_is_a_pool_of_volumes_at_every_size() -> None:
     s = Sketch(1, 8, "h", "w")
     x = s.add("Conv", "x", s.weight(8, 8, 3, 3), pads=[1] * 4)
@@ -205,6 +210,7 @@ def test_a_normalisation_over_channels_is_a_pool_of_volumes_at_every_size() -> N
         both.check(1, 8, *size)
 
 
+@pytest.mark.slow
 def test_what_has_no_kernel_for_open_sizes_is_left_with_a_reason_and_right() -> None:
     # the twin: height and width may be open where the depth is known
     s = Sketch(1, 4, "d", "h", "w")
@@ -217,6 +223,7 @@ def test_what_has_no_kernel_for_open_sizes_is_left_with_a_reason_and_right() -> 
         both.check(1, 4, 3, *size)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_an_op_whose_size_no_input_of_its_region_tells_is_left_alone() -> None:
     # a region behind TVM's op knows half the height, rounded up, and not the height
@@ -376,6 +383,7 @@ def test_a_tile_of_axes_of_length_1_stays_in_the_region() -> None:
     both.check(2, 16, 3, 5)
 
 
+@pytest.mark.slow
 def test_a_copy_that_tvm_cannot_tell_from_a_view_is_one(capfd: pytest.CaptureFixture[str]) -> None:
     # its pass that makes views of copies would end by an error, and a warning, at the parts of t3
     s = Sketch(2, 16, "h", "w")

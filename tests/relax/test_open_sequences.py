@@ -82,6 +82,7 @@ def sampled() -> onnx.ModelProto:
     return s.model(block(s, s.add("Transpose", x, perm=[0, 2, 1])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "regions", "sizes"),
     [
@@ -251,6 +252,7 @@ def test_a_call_may_be_smaller_than_a_module_notes_where_nothing_needs_that() ->
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_images_that_become_the_steps_of_a_sequence() -> None:
     # features of t windows, each an image, then a recurrent layer along them
     cells = 16
@@ -296,6 +298,7 @@ def spectrogram() -> onnx.ModelProto:
     return s.model(s.add("MatMul", s.add("Transpose", frames, perm=[0, 2, 1]), s.weight(40, 6)))
 
 
+@pytest.mark.slow
 def test_frames_of_a_sound_of_any_length_are_of_a_region() -> None:
     # how many there are follows from how long the mirrored sound is, a sum with a minimum in it
     both = Both(spectrogram())

@@ -55,6 +55,7 @@ class Samples(CalibrationDataReader):  # type: ignore[misc]
         return self.left.pop() if self.left else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize(("make", "given"), [(images, X), (rows, ROWS)])
 def test_files_of_the_quantiser_agree_with_its_integers(
@@ -76,6 +77,7 @@ def test_files_of_the_quantiser_agree_with_its_integers(
         assert one.largest <= max(1.001, 2 * one.own), one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [QuantFormat.QDQ, QuantFormat.QOperator])
 @pytest.mark.parametrize("saved", [False, True])
 def test_bytes_between_quantised_ops_stay_in_the_region(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 import tvm
 from tvm import relax
 
@@ -14,6 +15,7 @@ OUTPUTS = {2: (7,), 3: (5, 29), 7: (4, 46)}
 """By sizes; several have pixels that lie just between two."""
 
 
+@pytest.mark.slow
 def test_a_resize_that_is_taken_has_the_pixels_of_tvm() -> None:
     builder, kept, taken = relax.BlockBuilder(), [], []
     inputs = {size: relax.Var(f"x{size}", relax.TensorType((1, 1, 2, size), "float32")) for size in OUTPUTS}

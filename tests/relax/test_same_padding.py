@@ -15,6 +15,7 @@ MODES = ("SAME_UPPER", "SAME_LOWER")
 SIZES = ((32, 33), (1, 1), (2, 3), (7, 16), (21, 64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_network_of_same_padding_is_one_region_at_every_size(mode: str) -> None:
     s = Sketch("n", 3, "h", "w")
@@ -31,6 +32,7 @@ def test_a_network_of_same_padding_is_one_region_at_every_size(mode: str) -> Non
         both.check(images, 3, *size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("op", ["Conv", "MaxPool"])
 def test_rows_and_volumes_are_padded_so_too(op: str, mode: str) -> None:
@@ -60,6 +62,7 @@ def test_a_mean_counts_the_pixels_that_are_there(mode: str, counts: int) -> None
         both.check(1, 8, *size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [1, 2, "n"])
 def test_several_volumes_are_divided_by_the_count_of_one(images: int | str) -> None:
     # the count is a volume that is computed slice by slice; what it divides is as many as there are images
@@ -85,6 +88,7 @@ def test_one_open_side_is_enough() -> None:
         both.check(1, 8, height, 12)
 
 
+@pytest.mark.slow
 def test_a_long_chain_stays_short() -> None:
     # sizes of sizes of sizes: each convolution makes ⌊(n - 1) / 2⌋ + 1, whatever it was padded by
     s = Sketch(1, 4, "h", "w")
@@ -96,6 +100,7 @@ def test_a_long_chain_stays_short() -> None:
     both.check(1, 4, 65, 130)
 
 
+@pytest.mark.slow
 def test_bytes_of_open_sizes_are_computed_in_floats_in_the_region() -> None:
     # its padding is known at the call, and what says which kernels were not taken asked for numbers
     s = Sketch(1, 8, "h", "w")

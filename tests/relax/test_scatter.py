@@ -36,6 +36,7 @@ def indices_of(shape: tuple[int, ...], axis: int) -> np.ndarray:
     return np.broadcast_to(np.arange(shape[axis]).reshape(along) - shape[axis], shape).copy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["fixed", "open", "constant"])
 @pytest.mark.parametrize("shape", [(2, 2, 3), (3, 1, 5), DATA])
 def test_elements_go_where_indices_of_fewer_rows_say(form: str, shape: tuple[int, ...]) -> None:

@@ -152,6 +152,7 @@ LAYERS = """(float[n, 8] x, int64[n] at) => (float[n, 8] z) {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exclude", [[], ["c"]])
 def test_models_are_right_and_a_shared_node_can_be_excluded(exclude: list[str]) -> None:
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> g {LAYERS}')

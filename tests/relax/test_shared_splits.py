@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm
 from tvm import relax
 from tvm.script import ir as I
@@ -47,6 +48,7 @@ class Attention:
         return mixed
 
 
+@pytest.mark.slow
 def test_items_in_two_regions_compute_as_tvm_does() -> None:
     rng = np.random.default_rng(0)
     shapes = (2, 3, 192), (1, 3, 192), (2, 4, 5, 16), (2, 4, 5, 16)

@@ -65,6 +65,7 @@ def network(body: str) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_size_that_is_too_small_is_named(name: str) -> None:
     # one such size was std::bad_alloc in TVM's virtual machine, and two of them a tensor that has both

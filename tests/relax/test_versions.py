@@ -45,6 +45,7 @@ def tokens(second: str = "sequence") -> onnx.ModelProto:
     return make_model(nodes, {"ids": ["batch", "sequence"], "mask": ["batch", second]}, outputs=["out"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_a_library_runs_every_listed_size(outputs: int) -> None:
     model, report, rng = pyramid(outputs), Report(), np.random.default_rng(1)

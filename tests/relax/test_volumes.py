@@ -168,6 +168,7 @@ def unet() -> onnx.ModelProto:
     return network(nodes, weights, ["N", 1, 4, 8, 8])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [None, "haswell", "generic"])
 def test_a_network_is_one_region(target: str | None) -> None:
     report = compare(unet(), [2, 1, 4, 8, 8], target=target)
@@ -175,6 +176,7 @@ def test_a_network_is_one_region(target: str | None) -> None:
     assert report.flops_offloaded == report.flops_total > 0
 
 
+@pytest.mark.slow
 def test_height_and_width_of_a_network_are_open() -> None:
     model, report = unet(), Report()
     for axis, name in ((3, "h"), (4, "w")):
@@ -189,6 +191,7 @@ def test_height_and_width_of_a_network_are_open() -> None:
         np.testing.assert_allclose(got, wanted, atol=BOUND * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::convoy.offload.faults.RegionWarning")
 def test_a_gate_of_a_volume_of_open_depth() -> None:
     """The gate is a volume of one slice; what it scales is of as many as a call gives."""
@@ -223,6 +226,7 @@ WINDOWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WINDOWS)
 def test_windows_move_over_every_height_and_width(case: str) -> None:
     node, shape = WINDOWS[case]
@@ -234,6 +238,7 @@ def test_windows_move_over_every_height_and_width(case: str) -> None:
         np.testing.assert_allclose(got, wanted, atol=BOUND * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 def test_a_resize_of_a_volume_agrees() -> None:
     nodes = [
         conv("x", "c", pads=[1] * 6),
@@ -294,6 +299,7 @@ def test_volumes_too_deep_are_left_with_a_reason() -> None:
         assert reasons == [f"expected at most 512 slices in depth, got {depth}"] * refused
 
 
+@pytest.mark.slow
 def test_a_region_of_too_many_slices_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(volumes, "MOST_NODES", 100)
     model, report = network(CHAIN, {"w": (4, 4, 3, 3, 3)}, [1, 4, 20, 8, 8]), Report()

@@ -199,6 +199,7 @@ def test_sums_of_products_of_bytes_stay_as_they_were() -> None:
     assert wrap_around(before).same_as(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, 13, 39, 40])
 def test_a_power_that_fits_is_exact(exponent: int) -> None:
     text = f"""<ir_version: 9, opset_import: ["": 18]>

@@ -61,6 +61,7 @@ def call_at_once(functions: Sequence[Callable[[Array], Array]], arrays: Sequence
         return sum(pool.map(call, range(len(functions))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_region_answers_several_threads_at_once(threads: int) -> None:
     region = backend.load(network(), options=Options(threads=threads))

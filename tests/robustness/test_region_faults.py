@@ -93,6 +93,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", FAULTS)
 def test_the_region_is_left_to_tvm(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, words = FAULTS[stage]
@@ -156,6 +157,7 @@ def test_partition_alone_gives_back_what_cannot_be_lowered(monkeypatch: pytest.M
     assert sum("Codegen" in (f.attrs or ()) for f in module.functions.values()) == 1
 
 
+@pytest.mark.slow
 def test_a_constant_of_more_axes_than_what_it_meets() -> None:
     # the first step of a GRU that torch.export wrote out: the state is constant [1, 1, 64], a gate [1, 64]
     random, builder = np.random.default_rng(0), relax.BlockBuilder()

@@ -265,6 +265,7 @@ def test_special_values_propagate_as_in_onnx_runtime(
             assert_agrees(theirs, ours, special)
 
 
+@pytest.mark.slow
 def test_winograd_is_among_what_is_compared(pairs: dict[str, Pair], request: pytest.FixtureRequest) -> None:
     choices = {decision.choice for decision in pairs["networks"].report.decisions}
     assert ("winograd F(4x4, 3x3)" in choices) == (request.node.callspec.params["pairs"] == "fast")

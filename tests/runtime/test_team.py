@@ -320,6 +320,7 @@ def test_unloading_ends_the_workers(in_fresh_process):
     assert in_fresh_process(body) == "done"
 
 
+@pytest.mark.slow
 def test_exit_while_a_thread_is_launching(in_fresh_process):
     body = """
     import threading, time

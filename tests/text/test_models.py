@@ -33,6 +33,7 @@ def printable(text: str) -> bool:
     return all(line.isprintable() for line in text.split("\n"))
 
 
+@pytest.mark.slow
 def test_it_is_compiled_run_and_shown_like_any_other(
     attacked: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_what_regions_share_is_in_units_of_its_own(tmp_path):
     assert symbols[symbols.index("cv_gemm") - 1] == "t", "seen by others than these regions"
 
 
+@pytest.mark.slow
 def test_a_form_that_regions_name_is_a_unit_of_its_own(tmp_path):
     first, second = (
         generate(graph, name, Target("portable"))
@@ -179,6 +180,7 @@ def open_convolution(channels: int) -> Graph:
     return b.graph(b.add(Conv2d, "x0", b.weight(64, channels, 5, 5), padding=(2, 2, 2, 2)))
 
 
+@pytest.mark.slow
 def test_a_compiler_may_begin_to_read_late(monkeypatch, tmp_path):
     # longer than a pipe holds, and later than a waiting thread first looks whether it should stop
     monkeypatch.setenv("CC", str(write_tool(tmp_path / "cc", 'sleep 0.5\nexec gcc "$@"\n')))

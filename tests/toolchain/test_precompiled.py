@@ -33,6 +33,7 @@ def log_calls(monkeypatch: pytest.MonkeyPatch, folder: Path, before: str = "") -
     return log
 
 
+@pytest.mark.slow
 @needs_gcc
 def test_vector_units_share_one_parsed_header(monkeypatch, tmp_path):
     log = log_calls(monkeypatch, tmp_path)
@@ -70,6 +71,7 @@ def test_an_interrupted_gcc_is_not_one_that_cannot(monkeypatch, tmp_path):
     assert not list((tmp_path / "cache").glob("*/*.gch"))
 
 
+@pytest.mark.slow
 @needs_gcc
 def test_precompiled_header_changes_no_code(monkeypatch, tmp_path):
     with_it = compiler.compile_object(VECTORS.format(1), AVX2).read_bytes()

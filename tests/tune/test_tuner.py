@@ -90,6 +90,7 @@ def test_the_estimate_is_one_of_three_to_seven_candidates() -> None:
     assert all(next(iter(candidates)) == "estimated" for candidates in found if candidates)
 
 
+@pytest.mark.slow
 def test_what_has_sizes_that_a_call_gives_keeps_the_estimated_way(options: Options) -> None:
     # the twin, of known sizes, is measured
     def measured(*sizes: int) -> int:
@@ -181,6 +182,7 @@ def test_a_damaged_entry_is_measured_again(options: Options, tmp_path: Path) -> 
     assert entries[0].read_text() != "{}"
 
 
+@pytest.mark.slow
 def test_a_spent_budget_leaves_estimates(options: Options) -> None:
     # the first measurement takes longer than a millisecond, the others are not begun
     hasty = Tuner(host(), replace(options, tune=1e-3))

@@ -90,6 +90,7 @@ PARAMETERS = {
 """As published, of networks that load in a moment."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_one_agrees_with_onnx_runtime(name: str, tmp_path) -> None:
     model, report = SMALL[name](), Report()

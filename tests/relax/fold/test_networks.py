@@ -25,6 +25,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_network(name):
     # conv → batch_norm (→ scale → shift)  =>  conv → add, all through the network

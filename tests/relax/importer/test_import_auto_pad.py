@@ -36,6 +36,7 @@ def test_a_convolution_has_one_of_them(op: str, auto_pad: str, pads: list[int]) 
         run_onnx(model, np.ones((1, 2, 9, 8), "float32"), optimized=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "auto_pad", "pads"),
     [

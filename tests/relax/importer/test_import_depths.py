@@ -75,6 +75,7 @@ def volume(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "transposed"), [*((form, False) for form in FORMS), *((form, True) for form in TRANSPOSED)]
 )
@@ -121,6 +122,7 @@ def test_a_known_depth_stays_a_volume(bias: bool, count_ops) -> None:
     assert count_ops(load(volume(kernel, "D", bias)))["nn.conv2d"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize(
     ("form", "least"),

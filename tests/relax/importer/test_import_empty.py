@@ -211,6 +211,7 @@ def test_a_branch_for_sizes_of_0_is_not_forgotten(run_onnx, rng) -> None:
         runner.run([x[:0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 def test_an_attention_may_have_no_keys(masked: bool, run_onnx, rng) -> None:
     # what it makes are sums of no values; the twin is a softmax that is read itself

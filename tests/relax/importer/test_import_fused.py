@@ -262,6 +262,7 @@ def test_a_body_is_of_the_models_opset(name: str, opset: int, run_tvm, run_onnx,
         np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 def test_half_precision_before_layer_norms_were_onnxs(run_tvm, run_onnx, rng) -> None:
     # as the optimiser for transformers leaves a network in float16, of opset 14; the twin is in float32
     text = """(float[2,4,24] x, int32[2,4] mask) => (float[2,4,24] y)
@@ -286,6 +287,7 @@ def test_half_precision_before_layer_norms_were_onnxs(run_tvm, run_onnx, rng) ->
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["EXTENDED", "BASIC"])
 def test_a_file_that_onnx_runtime_saved(level: str, tmp_path: Path, run_onnx, rng) -> None:
     # attention, a norm of a sum, convolutions: as many regions as before it was optimised

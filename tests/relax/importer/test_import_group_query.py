@@ -148,6 +148,7 @@ def test_a_form_gives_what_onnx_runtime_gives(name: str, is_open: bool, run_tvm,
             np.testing.assert_allclose(mine[image, :, :count], theirs[image, :, :count], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_cache_with_room_is_cut_to_its_tokens(run_tvm, run_onnx, rng) -> None:
     form = Form(old=8, rotary=True)
     model = form.model(is_open=True)
@@ -191,6 +192,7 @@ def layer_of_a_language_model(rng: np.random.Generator) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.slow
 def test_a_prompt_with_nothing_before_it_and_what_follows(tmp_path: Path, run_onnx, rng) -> None:
     model = layer_of_a_language_model(rng)
     executable = convoy.compile(model)

@@ -43,6 +43,7 @@ def padded_network(*, fed: bool) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fed", [True, False], ids=["sizes that data say", "sizes of the input"])
 def test_what_halves_a_padded_image_is_a_region(run_onnx: Any, fed: bool) -> None:
     model, report = padded_network(fed=fed), Report()

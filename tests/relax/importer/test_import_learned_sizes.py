@@ -89,6 +89,7 @@ def branch() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.slow
 def test_a_shift_is_less_than_windows_of_patches(run_onnx) -> None:
     model = windows(patches=True)
     text = load(model).script(show_meta=False)
@@ -118,6 +119,7 @@ def test_what_is_learned_is_checked_once() -> None:
     assert not tvm_ffi.structural_equal(expect_room()(other), other)
 
 
+@pytest.mark.slow
 def test_the_least_size_told_is_that_of_all_convolutions(run_onnx) -> None:
     rng = np.random.default_rng(7)
     weights = {"four": (4, 3, 4, 4), "two": (4, 4, 2, 2)}

@@ -59,20 +59,24 @@ def agree(model: onnx.ModelProto, run_onnx, rng, counts: tuple[int, ...] = (1, 2
             np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", READ)
 def test_a_list_is_a_stack_of_its_loop(read: str, run_onnx, rng) -> None:
     agree(looped(BEGUN["with nothing"], READ[read]), run_onnx, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["stacked between", "how many", "joined"])
 def test_a_list_may_begin_with_tensors(read: str, run_onnx, rng) -> None:
     agree(looped(BEGUN["with two"], READ[read]), run_onnx, rng, (0, 1, 4))
 
 
+@pytest.mark.slow
 def test_a_list_that_nobody_reads(run_onnx, rng) -> None:
     agree(looped(BEGUN["with nothing"], "y = Neg (e)"), run_onnx, rng, (0, 1, 4))
 
 
+@pytest.mark.slow
 def test_two_lists_of_the_same_tensors(run_onnx, rng) -> None:
     # between them a state and behind them a stack, each of which keeps its place
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> network
@@ -96,6 +100,7 @@ def test_two_lists_of_the_same_tensors(run_onnx, rng) -> None:
     agree(model, run_onnx, rng, (1, 2, 3))
 
 
+@pytest.mark.slow
 def test_a_list_that_a_condition_ends(run_onnx, rng) -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> network
         (float[N, 3, 4] x, int64 count, int64 n) => (float y) {
@@ -139,6 +144,7 @@ def test_tensors_of_other_shapes_are_not_joined() -> None:
         load(looped("b = Concat <axis = 1> (x, x) s = SequenceConstruct (b)", READ["joined"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["joined", "stacked in front", "joined along the last axis"])
 def test_a_loop_of_no_steps_leaves_nothing_to_join(read: str, run_onnx, rng) -> None:
     """As ONNX Runtime's, such a call ends; how many tensors there are is 0."""

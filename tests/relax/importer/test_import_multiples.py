@@ -55,6 +55,7 @@ def u_net(levels: int, *shape: int | str) -> onnx.ModelProto:
     return s.model(x)
 
 
+@pytest.mark.slow
 def test_a_network_that_joins_what_it_doubles_with_what_it_halved_is_one_region() -> None:
     both = Both(u_net(3, "n", 3, "h", "w"), "portable")
     assert (both.left, len(both.report.regions)) == ([], 1)

@@ -134,6 +134,7 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_a_loop_of_other_activations(name: str, run_tvm, run_onnx, rng, count_ops) -> None:
     op, attributes = ACTIVATIONS[name]
@@ -352,6 +353,7 @@ def test_infinities_saturate_as_in_onnx_runtime_and_nan_stays(run_tvm, run_onnx,
     assert np.isnan(got[4:, :, 1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU", "GRU, reset last"])
 def test_any_number_of_steps(op: str, run_tvm, run_onnx, rng) -> None:
     attributes = {"linear_before_reset": 1} if "," in op else {}

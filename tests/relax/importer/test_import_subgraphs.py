@@ -78,6 +78,7 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_the_number_of_a_step_has_the_axis_that_its_body_says(name: str, run_onnx, rng) -> None:
     """So PyTorch's older exporter writes ``tensor_split``; whether it goes on is a constant outside."""
@@ -192,6 +193,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_runs_as_often_as_a_call_says(name: str, run_onnx, rng) -> None:
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> network {LOOPS[name]}')
@@ -301,6 +303,7 @@ def test_a_scan_that_contradicts_itself_is_refused(count: int, attributes: dict[
         load(scan(count, **attributes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back", [0, 1])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_scan_over_an_open_length_is_a_loop(axis: int, back: int, run_onnx, rng) -> None:
@@ -324,6 +327,7 @@ def test_a_scan_backward_and_along_another_axis(run_tvm, run_onnx, rng) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", ["t", "u", 5])
 def test_sequences_of_a_scan_have_one_length(second, run_onnx, rng) -> None:
     # it was cut off, or ended as an index outside

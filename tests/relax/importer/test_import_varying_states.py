@@ -84,6 +84,7 @@ def rows(rng: np.random.Generator, n: int, m: int, count: int) -> dict[str, Any]
     return {"x": x, "e": e, "three": three, "count": np.array(count)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_a_state_may_change_its_length(name: str, run_onnx, rng) -> None:
     lengths = [(2, 2, 3), (2, 2, 0), (1, 1, 5)]
@@ -102,6 +103,7 @@ def test_a_state_of_a_known_size_may_grow(run_onnx, rng) -> None:
     agree(grown(STEPS["grows by an input"], "three"), [rows(rng, 2, 1, 3), rows(rng, 1, 1, 0)], run_onnx)
 
 
+@pytest.mark.slow
 def test_a_map_may_grow_as_long_as_a_value_says(run_onnx, rng) -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> network
         (float[1, 3, H, W] x, float[3, 3, 3, 3] w, float limit) => (float[A, B, C, D] y, float[R] t) {
@@ -123,6 +125,7 @@ def test_a_map_may_grow_as_long_as_a_value_says(run_onnx, rng) -> None:
     agree(model, calls, run_onnx)
 
 
+@pytest.mark.slow
 def test_two_states_of_which_one_grows(run_onnx, rng) -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> network
         (float[N, 4] x, float[4] s, int64 count) => (float[A, 4] y, float[4] z, float[R, 4] t) {

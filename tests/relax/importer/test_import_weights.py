@@ -67,6 +67,7 @@ def test_another_number_ends_the_call(case, size: int, rng) -> None:
         runner.run([_array(dims, size, rng)])
 
 
+@pytest.mark.slow
 def test_a_region_takes_what_has_open_channels(make_model) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"]),

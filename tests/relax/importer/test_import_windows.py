@@ -102,6 +102,7 @@ def test_a_window_that_a_call_says_is_refused() -> None:
         load(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 def test_deformable_convolution(masked: bool, rng) -> None:
     """The product is a convolution of Convoy's; the pixels between others TVM computes."""
@@ -129,6 +130,7 @@ def test_deformable_convolution(masked: bool, rng) -> None:
         np.testing.assert_allclose(runner.run(fed)[0], wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("misfit", ["offset", "mask"])
 def test_a_deformable_convolution_reads_nothing_beyond_its_offsets(misfit: str) -> None:
     # it read another's memory

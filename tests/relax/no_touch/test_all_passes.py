@@ -24,6 +24,7 @@ CHANGES = {
 """What must change in a module, by pass."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_every_pass_leaves_marked_functions_and_their_calls_alone(name: str) -> None:
     # In processes of their own: a crash that plain TVM lacks is a failure, too.
