@@ -96,6 +96,7 @@ def test_arithmetic_is_that_of_ints(seed: int) -> None:
         (((7 * (H // 4) + 1) // 2 + 3) // 4, (7 * (H // 4) + 7) // 8),
         (4 * H // 3 - H // 3, H),
         (4 * (4 * ((H + 3) // 4) // 3) - 4 * ((H + 3) // 12), 4 * ((H + 3) // 4)),
+        (H + (3 * ((H + 2) // 3) - H) // 2 + (3 * ((H + 2) // 3) - H + 1) // 2, 3 * ((H + 2) // 3)),
         ((H + W // 2 + W // 4 - 3 * H // 2) // 6, -((H // 2 - W // 2 - W // 4 + 5) // 6)),
         (H * 2 - H - H + 5, 5),
         (H % 1, 0),
@@ -121,6 +122,8 @@ def test_equal_sizes_have_one_form(size: int, same: int) -> None:
         ((H + 1) * (W + 2) - H - W, 4, math.inf),  # hw + h + 2
         (4 * TALL * WIDE - 4 * TALL - 4 * WIDE + 4, 4, math.inf),  # 4(h - 1)(w - 1)
         (4 * H * W - 4 * H - 4 * W + 3, -1, math.inf),
+        (H + largest(0, 3 * ((H + 2) // 3) - H - 1), 2, math.inf),  # no smaller than either makes it
+        (smallest(2 * H, 3 * W) - 2 * H, -math.inf, 0),
         (WIDE - H, -math.inf, math.inf),
         (TALL * (TALL - 1) * (TALL - 1), 2, math.inf),
         (smallest(H, 3) * smallest(H, 3), 1, 9),

@@ -32,7 +32,23 @@ def test_a_network_of_same_padding_is_one_region_at_every_size(mode: str) -> Non
         both.check(images, 3, *size)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(("window", "stride"), [(3, 3), (7, 3), (2, 3), (5, 4)])
+def test_padding_that_a_network_computes_takes_every_size(window: int, stride: int) -> None:
+    s = Sketch(1, 4, "h", "w")
+    size = s.add("Slice", s.add("Shape", "x"), s.numbers(2), s.numbers(4))
+    steps = s.add("Div", s.add("Add", size, s.scalar(stride - 1)), s.scalar(stride))
+    wanted = s.add("Add", s.add("Mul", steps, s.scalar(stride)), s.scalar(window - stride))
+    both = s.add("Max", s.add("Sub", wanted, size), s.numbers(0, 0))
+    before = s.add("Div", both, s.scalar(2))
+    none = s.numbers(0, 0)
+    pads = s.add("Concat", none, before, none, s.add("Sub", both, before), axis=0)
+    y = s.add("Conv", s.add("Pad", "x", pads), s.weight(8, 4, window, window), strides=[stride, stride])
+    found = Both(s.model(y), "portable")
+    assert (found.left, len(found.report.regions)) == ([], 1)
+    for height, width in ((1, 1), (2, 1), (1, 9), (3, 2), (8, 7)):
+        found.check(1, 4, height, width)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("op", ["Conv", "MaxPool"])
 def test_rows_and_volumes_are_padded_so_too(op: str, mode: str) -> None:

@@ -286,7 +286,7 @@ def _join(terms: Terms, monomial: Monomial, part: Quotient) -> Terms | None:
         return None
     counts = [terms.get(m, 0) // n for m, n in found.whole.items()]
     certain = min(counts, key=abs) if all(c * counts[0] > 0 for c in counts) else 0
-    also = _times_alone(terms, found.other) if len(counts) == 1 else 0
+    also = _times_alone(terms, found.other)
     # so many of each part are a whole, or the other way
     often = sorted((-certain, terms[monomial], also))[1]
     return _exchanged(terms, monomial, found, often) if often else None
@@ -554,7 +554,21 @@ def _bounds(value: Size, turns: int) -> tuple[float, float]:
     if turn is not None:
         cases = [bounds(case, turns - 1) for case in _cases(value, *turn)]
         low, high = max(low, min(cases)[0]), min(high, max(most for _, most in cases))
+    for extreme, count in _extremes_alone(terms) if turns else ():
+        others = value - count * Size({(extreme,): 1})
+        ends = [bounds(others + count * member, 0) for member in extreme.members]
+        if (extreme.kind == "max") == (count > 0):
+            low = max(low, *(least for least, _ in ends))
+        else:
+            high = min(high, *(most for _, most in ends))
     return low, high
+
+
+def _extremes_alone(terms: Terms) -> Iterator[tuple[Extreme, int]]:
+    """The extremes that are terms of a sum, and how often: no member makes it larger than the maximum."""
+    for monomial, count in terms.items():
+        if len(monomial) == 1 and isinstance(monomial[0], Extreme):
+            yield monomial[0], count
 
 
 def _turns(value: int) -> Iterator[tuple[Symbol, int]]:
