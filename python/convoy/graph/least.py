@@ -31,7 +31,8 @@ def settle_least(
     ----------
     often_none : Container[Symbol]
         Of these 0 is tried even where other tensors have none then: calls with elements elsewhere have it.
-        So it is of those that no output has: results are made of nothing, as by an attention to no keys.
+        So it is of those without which an output has elements: of the others of a list, or of none, as by
+        an attention to no keys.
     made_of : Mapping[Symbol, int]
         What the symbols are in those of a network, where that is known.  Halves of a length that has to be
         7 are 3 and 4 at least, and not 4 and 3: what one lacks the other has.
@@ -49,8 +50,7 @@ def settle_least(
         _try_none(graph, symbol, filled=True)
         symbol.hint = max(symbol.hint, symbol.least)
     if not filled:
-        made = {s for name in graph.outputs for size in graph.shape(name) for s in symbols_of(size)}
-        without = [s for s in symbols if s.least == 0 or s in often_none or s not in made]
+        without = [s for s in symbols if s.least == 0 or s in often_none or _leaves_elements(graph, s)]
         if any(symbol.least > 1 for symbol in symbols):
             for symbol in symbols:
                 symbol.least = 1
@@ -60,6 +60,12 @@ def settle_least(
     if any(_has_exchange(graph, symbol, symbols, filled) for symbol in symbols):
         _raise_along(graph, {symbol: made_of.get(symbol, 0) for symbol in symbols}, filled)
     return graph
+
+
+def _leaves_elements(graph: Graph, symbol: Symbol) -> bool:
+    """Has an output elements where a size is 0?  Else there is nothing to compute."""
+    shapes = map(graph.shape, graph.outputs)
+    return any(all(substitute(size, symbol, 0) != 0 for size in shape) for shape in shapes)
 
 
 def _has_exchange(graph: Graph, symbol: Symbol, symbols: Sequence[Symbol], filled: bool) -> bool:
