@@ -307,14 +307,12 @@ int cv_call(const cv_entry *open_entry, const cv_call_form *form, const void *ar
   cv_entry measured = *open_entry;
   const cv_entry *entry = open_entry;
   const int total = entry->inputs + entry->outputs;
-  void *data[CV_MAX_ARGUMENTS];
+  void *data[total];
   if (!args) count = 0;
-  if (count != total || total > CV_MAX_ARGUMENTS) {
+  if (count != total) {
     cv_text text = {{0}, 0};
-    append(&text,
-           "%s: arguments: expected %d inputs and %d outputs, at most %d together, got %d; pass the "
-           "outputs last",
-           entry->name, entry->inputs, entry->outputs, CV_MAX_ARGUMENTS, count);
+    append(&text, "%s: arguments: expected %d inputs and %d outputs, got %d; pass the outputs last",
+           entry->name, entry->inputs, entry->outputs, count);
     return raise("ValueError", &text);
   }
   const char *missing = cv_missing_vectors(entry->vectors);
@@ -327,7 +325,7 @@ int cv_call(const cv_entry *open_entry, const cv_call_form *form, const void *ar
         entry->name, missing);
     return raise("RuntimeError", &text);
   }
-  int64_t images = entry->batch, sizes[CV_MAX_SIZES];
+  int64_t images = entry->batch, sizes[entry->sizes + 1];
   cv_argument arguments[entry->sizes ? total : 1];
   int64_t lengths[entry->sizes ? count_lengths(entry) + 1 : 1];
   if (check_present(entry, form, args) != 0) return -1;

@@ -6,8 +6,6 @@
 
 #include "convoy/entry.h"
 
-enum { CV_MAX_ARGUMENTS = 1024, CV_MAX_SIZES = 64 };
-
 typedef struct cv_call_form {
   /* The tensor of argument `index`, or NULL and in *type the number TVM gives what is there instead. */
   const cv_dltensor *(*tensor_at)(const void *args, int index, int *type);

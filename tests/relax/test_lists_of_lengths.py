@@ -44,3 +44,11 @@ def test_any_of_them_may_have_no_elements(op: str) -> None:
 def softmax(x: np.ndarray) -> np.ndarray:
     powers = np.exp(x)
     return powers / powers.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lengths", [[f"n{i}" for i in range(70)], [3] * 1030])
+def test_there_may_be_any_number_of_them(lengths: Sequence[int | str]) -> None:
+    runner = convoy.load(convoy.compile(joined(lengths), "portable"))
+    given = arrays(*(n if isinstance(n, int) else i % 4 for i, n in enumerate(lengths)))
+    np.testing.assert_array_equal(runner.run(given)[0], np.concatenate(given, axis=1))
