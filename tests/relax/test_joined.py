@@ -32,7 +32,7 @@ def test_many_late_lengths(count: int, joins: int, monkeypatch) -> None:
     rng = np.random.default_rng(1)
     made = []
     join = joined._join
-    monkeypatch.setattr(joined, "_join", lambda *parts: made.append(len(parts)) or join(*parts))
+    monkeypatch.setattr(joined, "_join", lambda *given: made.append(len(given) - 1) or join(*given))
     model = lists_of_places(count, 3)
     runner = convoy.load(convoy.compile(model))
     assert made[:1] == [count] * joins
@@ -53,3 +53,24 @@ def test_vectors_and_fixed_lengths_among_them() -> None:
     given = [rng.random(5 if i % 2 else 3).astype(np.float32) for i in range(6)]
     (found,) = convoy.load(convoy.compile(model)).run(given)
     np.testing.assert_array_equal(found, run_onnx(model, *given)[0])
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(1, "2, {n}"), (-1, "3, 2, {n}"), (1, "3, {n}, 2")])
+def test_along_any_axis(axis: int, shape: str, monkeypatch) -> None:
+    rng = np.random.default_rng(1)
+    made = []
+    join = joined._join
+    monkeypatch.setattr(joined, "_join", lambda *given: made.append(given[0]) or join(*given))
+    names = [f"x{i}" for i in range(joined.LEAST)]
+    kinds = ", ".join(f"int64[{shape.format(n=f'n{x}')}] {x}" for x in names)
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> joined ({kinds}) => (int64[{shape.format(n="m")}] y) {{
+            y = Concat <axis = {axis}> ({", ".join(names)}) }}"""
+    )
+    runner = convoy.load(convoy.compile(model))
+    assert made == [axis % len(shape.split(","))]
+    for _ in range(3):
+        sizes = [[int(d) for d in shape.format(n=rng.integers(0, 4)).split(",")] for _ in names]
+        given = [rng.integers(0, 9, size) for size in sizes]
+        (found,) = runner.run(given)
+        np.testing.assert_array_equal(found, np.concatenate(given, axis))

@@ -22,7 +22,7 @@ LEAST = 5
 
 
 def join_by_copying() -> Pass:
-    """Pass that joins many tensors of open lengths along their first axis."""
+    """Pass that joins many tensors of open lengths."""
     return rewriting(_Joining, "convoy.join_by_copying")
 
 
@@ -30,27 +30,31 @@ def join_by_copying() -> Pass:
 class _Joining(PyExprMutator):  # type: ignore[misc]  # mypy knows nothing of TVM's classes
     def visit_call_(self, op: Call) -> Any:
         op = super().visit_call_(op)
-        if op_name(op) != "concat" or not isinstance(op.args[0], relax.Tuple) or op.attrs.axis != 0:
+        if op_name(op) != "concat" or not isinstance(op.args[0], relax.Tuple) or op.attrs.axis is None:
             return op
         parts = list(op.args[0].fields)
-        shapes = [dims(part) for part in parts]
-        if len(parts) < LEAST or None in shapes or all(isinstance(s[0], int) for s in shapes if s):
+        shapes = [shape for shape in map(dims, parts) if shape is not None]
+        if len(parts) < LEAST or len(shapes) < len(parts):
             return op
-        return self.builder_.call_te(_join, *parts, primfunc_name_hint="join", primfunc_attrs=APART)
+        axis = int(op.attrs.axis) % len(shapes[0])
+        if all(isinstance(shape[axis], int) for shape in shapes):
+            return op
+        return self.builder_.call_te(_join, axis, *parts, primfunc_name_hint="join", primfunc_attrs=APART)
 
 
-def _join(*parts: te.Tensor) -> te.Tensor:
-    lengths, rest = [part.shape[0] for part in parts], list(parts[0].shape[1:])
+def _join(axis: int, *parts: te.Tensor) -> te.Tensor:
+    lengths = [part.shape[axis] for part in parts]
+    before, behind = list(parts[0].shape[:axis]), list(parts[0].shape[axis + 1 :])
 
     def write(*buffers: Any) -> None:
         *sources, made = buffers
         begin = T.buffer_proxy(T.alloc_buffer((1,), "int64", scope="local"))
         begin[0] = tirx.IntImm("int64", 0)
         for source, length in zip(sources, lengths, strict=True):
-            with T.grid(length, *rest) as found:
-                at, *within = found if rest else [found]
-                source_at, made_at = (at, *within), (begin[0] + at, *within)
-                made[made_at] = source[source_at]
+            with T.grid(*before, length, *behind) as found:
+                at = list(found) if before or behind else [found]
+                made_at = (*at[:axis], begin[0] + at[axis], *at[axis + 1 :])
+                made[made_at] = source[tuple(at)]
             begin[0] = begin[0] + length
 
-    return write_loops(parts, [sum(lengths[1:], lengths[0]), *rest], write, "join")
+    return write_loops(parts, [*before, sum(lengths[1:], lengths[0]), *behind], write, "join")
