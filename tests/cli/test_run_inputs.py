@@ -242,6 +242,29 @@ def test_open_sizes_of_random_inputs_are_given(
     assert "match_cast" not in odd
 
 
+def test_sizes_that_follow_from_others_need_not_be_given(
+    convoy_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [
+        helper.make_node("Concat", ["x", "x"], ["both"], axis=1),
+        helper.make_node("Add", ["both", "y"], ["z"]),
+    ]
+    shapes = {"x": ["n", "t"], "y": ["n", "2*t"], "z": ["n", "2*t"]}
+    x, y, z = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in shapes.items())
+    graph = helper.make_graph(nodes, "derived", [x, y], [z])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(tmp_path / "derived.onnx"))
+    convoy.compile(model).export_library(str(tmp_path / "derived.so"))
+    monkeypatch.chdir(tmp_path)
+    for given in ("x=3x5", "y=3x10"):
+        ran = convoy_command("run", "derived.so", "--shape", given, "--json")
+        assert ran.code == 0, ran.err
+        assert json.loads(ran.out)["outputs"][0]["shape"] == [3, 10]
+        checked = convoy_command("check", "derived.onnx", "--shape", given)
+        assert checked.code == 0, checked.err
+        assert "3×10" in checked.out
+
+
 def test_an_error_in_a_stream_ends_all(library: Path) -> None:
     runner, wrong = convoy.load(library), np.zeros((1, 3, 8, 9), np.float32)
     with pytest.raises(

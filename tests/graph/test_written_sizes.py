@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from convoy.graph.sizes import open_size
-from convoy.graph.written_sizes import MOST_DEEP, compute_size, names_of
+from convoy.graph.written_sizes import MOST_DEEP, complete_shapes, compute_size, names_of
 
 VALUES = {"s71": 5, "past": 7, "h": 9}
 
@@ -55,3 +55,30 @@ def test_names_are_told_once() -> None:
     assert names_of("past + h * (past - 2)") == ("past", "h")
     assert names_of("n") == ("n",)
     assert names_of("past / h") == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "given", "completed"),
+    [
+        ([["n", "t"], ["n", "2*t + 1"]], [(3, 5), ()], [(3, 5), (3, 11)]),
+        ([["n", "t"], ["n", "2*t + 1"]], [(), (None, 11)], [(1, 5), (1, 11)]),
+        ([["n", "t"], ["n", "2*t + 1"]], [(), (1, 12)], [(1, "t"), (1, 12)]),  # no t makes that
+        ([["n", "t + 9"], ["n", "t"]], [(1, 4)], [(1, 4), (1, "t")]),
+        (
+            [["n", "new"], ["n", "past + new"], ["2*n", "past"]],
+            [(None, 2), (None, 9)],
+            [(1, 2), (1, 9), (2, 7)],
+        ),
+        ([["h w", 3, "x.1"], ["x.1", "h w"]], [(4, 3, None), (7,)], [(4, 3, 7), (7,)]),
+        ([[None, "t"], [None, None]], [(4, 2)], [(4, 2), (4, None)]),  # a batch without a name is one
+        ([[], ["n"]], [], [(), (1,)]),
+        ([["2*n"], ["n", "m"]], [], [(2,), (1, "m")]),
+    ],
+)
+def test_what_follows_from_given_sizes_is_known(written: list, given: list, completed: list) -> None:
+    given += [()] * (len(written) - len(given))
+    assert complete_shapes(written, given) == completed
+
+
+def test_a_batch_that_nothing_says_may_stay_open() -> None:
+    assert complete_shapes([["n", "t"], [None, "t"]], [(None, 5), ()], None) == [("n", 5), (None, 5)]

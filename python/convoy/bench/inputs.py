@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx.external_data_helper import load_external_data_for_model
 
 from convoy.errors import ModelError
-from convoy.onnx_file import Shapes, parse_file
+from convoy.graph.written_sizes import complete_shapes
+from convoy.onnx_file import Shapes, names_size, parse_file
 from convoy.options import likely_shape
 
 Arrays = dict[str, NDArray[Any]]
@@ -48,34 +49,36 @@ def model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in model.graph.input if value.name not in weights]
 
 
-def input_shape(value: onnx.ValueInfoProto, shapes: Shapes) -> tuple[int, ...]:
-    """The shape to run an input with: that of ``shapes``, else the model's, with 1 for an open batch.
+def input_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """The shapes to run inputs with: those of ``shapes`` and what follows from them, else the model's.
+
+    An open batch that neither says is 1.
 
     Raises
     ------
     ModelError
-        If a dimension other than the first is unknown and not given.
+        If a dimension other than the first is unknown, not given, and follows from none that is.
     """
-    dimensions = value.type.tensor_type.shape.dim
-    sizes = shapes.get(value.name, [None] * len(dimensions))
-    found: list[int] = []
-    for axis, size in enumerate(sizes):
-        dimension = dimensions[axis] if axis < len(dimensions) else onnx.TensorShapeProto.Dimension()
-        if size is not None:
-            found.append(size)
-        elif dimension.HasField("dim_value") and dimension.dim_value > 0:
-            found.append(dimension.dim_value)
-        elif axis == 0:
-            found.append(1)
-        else:
-            example = likely_shape([known.dim_value for known in dimensions])
+    values = model_inputs(model)
+    dimensions = [value.type.tensor_type.shape.dim for value in values]
+    written = [[dim.dim_value or _text(dim) for dim in dims] for dims in dimensions]
+    completed = complete_shapes(written, [shapes.get(value.name, ()) for value in values])
+    found: dict[str, tuple[int, ...]] = {}
+    for value, sizes in zip(values, completed, strict=True):
+        found[value.name] = tuple(size for size in sizes if isinstance(size, int))
+        if len(found[value.name]) < len(sizes):
+            axis = next(axis for axis, size in enumerate(sizes) if not isinstance(size, int))
             raise ModelError(
                 "import",
                 f"input {value.name}",
-                f"expected a fixed size in axis {axis}, got {dimension.dim_param or 'none'}",
-                f"give its shape, e.g. --shape {value.name}={example}",
+                f"expected a fixed size in axis {axis}, got {sizes[axis] or 'none'}",
+                f"give its shape, e.g. --shape {value.name}={likely_shape(sizes)}",
             )
-    return tuple(found)
+    return found
+
+
+def _text(dim: onnx.TensorShapeProto.Dimension) -> str | None:
+    return dim.dim_param if names_size(dim.dim_param) else None
 
 
 def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: int = 0) -> Arrays:
@@ -88,8 +91,9 @@ def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: in
     """
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
+    found = input_shapes(model, shapes or {})
     for value in model_inputs(model):
-        shape = input_shape(value, shapes or {})
+        shape = found[value.name]
         try:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         except KeyError:

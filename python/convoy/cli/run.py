@@ -19,6 +19,7 @@ from convoy.cli.options import HintOption, Library, Pin, parse_shapes
 from convoy.deploy.description import Description, Tensor, check_file, read_description
 from convoy.deploy.dtypes import is_float, numpy_dtype
 from convoy.errors import ModelError
+from convoy.graph.written_sizes import complete_shapes
 from convoy.options import likely_shape
 from convoy.report.decision import count_of
 from convoy.report.sheet import Sheet
@@ -210,42 +211,44 @@ def _read(
         raise ModelError(
             "run", "--shape", f"expected one of {names}, got {min(unknown)}", "see convoy inspect"
         )
-    tensors = tuple(_sized(tensor, shapes.get(tensor.name, ())) for tensor in tensors)
+    sized = _sized(tensors, shapes, batch=None if images else 1)
     if images:
         if len(tensors) != 1:
             problem = f"expected a library of one input, got {len(tensors)}"
             raise ModelError("run", "--image", problem, "give arrays by -i")
-        return [read_images(images, tensors[0], mean, deviation)]
+        return [read_images(images, sized[0], mean, deviation)]
     generator = np.random.default_rng(seed)
-    return [_random(tensor, generator) for tensor in tensors]
+    return [_random(*of, generator) for of in zip(tensors, sized, strict=True)]
 
 
-def _sized(tensor: Tensor, given: Sequence[int | None]) -> Tensor:
-    """The input with the sizes that ``--shape`` gives it."""
-    named = tensor.shape if len(tensor.shape or ()) == len(given) else None
-    sizes = (size if size is not None else named[i] if named else None for i, size in enumerate(given))
-    return replace(tensor, shape=tuple(sizes)) if given else tensor
+def _sized(
+    tensors: Sequence[Tensor], shapes: Mapping[str, Sequence[int | None]], batch: int | None
+) -> list[Tensor]:
+    """The inputs with the sizes that ``--shape`` gives, and those that follow from them."""
+    given = [shapes.get(tensor.name, ()) for tensor in tensors]
+    completed = complete_shapes([tensor.shape or () for tensor in tensors], given, batch)
+    return [
+        tensor if tensor.shape is None and not numbers else replace(tensor, shape=shape)
+        for tensor, numbers, shape in zip(tensors, given, completed, strict=True)
+    ]
 
 
-def _random(tensor: Tensor, generator: np.random.Generator) -> NDArray[Any]:
-    """Floats from a standard normal, others from {0, 1}, as in ``convoy check``; an open batch is 1."""
-    if tensor.shape is None or not tensor.dtype:
+def _random(tensor: Tensor, sized: Tensor, generator: np.random.Generator) -> NDArray[Any]:
+    """Floats from a standard normal, others from {0, 1}, as in ``convoy check``."""
+    if sized.shape is None or not tensor.dtype:
         raise ModelError(
             "run",
             f"input {tensor.name}",
             "expected an input whose shape the library says, got another",
             "give -i",
         )
-    sizes = list(tensor.shape)
-    if sizes and not isinstance(sizes[0], int):
-        sizes[0] = 1
-    shape = [size for size in sizes if isinstance(size, int)]
-    if len(shape) < len(sizes):
+    shape = [size for size in sized.shape if isinstance(size, int)]
+    if len(shape) < len(sized.shape):
         raise ModelError(
             "run",
             f"input {tensor.name}",
             f"expected all of its sizes, got {tensor}, which are open in part",
-            f"give its shape, e.g. --shape {tensor.name}={likely_shape(tensor.shape)}, or -i",
+            f"give its shape, e.g. --shape {tensor.name}={likely_shape(sized.shape)}, or -i",
         )
     drawn = generator.standard_normal(shape) if is_float(tensor.dtype) else generator.integers(0, 2, shape)
     return drawn.astype(numpy_dtype(tensor.dtype))

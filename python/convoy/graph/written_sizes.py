@@ -7,7 +7,7 @@ Such a text comes from anywhere.  What is no short expression of whole numbers, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from convoy.errors import OpenSizeError
 
@@ -41,6 +41,74 @@ def compute_size(text: str, values: Mapping[str, int]) -> int | None:
         return found if reader.done else None
     except (_None, OpenSizeError):
         return None
+
+
+def complete_shapes(
+    written: Sequence[Sequence[int | str | None]],
+    given: Sequence[Sequence[int | None]],
+    batch: int | None = 1,
+) -> list[tuple[int | str | None, ...]]:
+    """Shapes with the numbers that are given, and those that follow from them, in place of texts.
+
+    Parameters
+    ----------
+    written : Sequence[Sequence[int | str | None]]
+        The shapes of inputs: numbers, texts of open sizes, and None for those without one.
+    given : Sequence[Sequence[int | None]]
+        For each of them its numbers, with None for what is left open, or nothing.
+    batch : int | None
+        What an open first axis is where nothing says it; None: it stays open.
+    """
+    known: dict[str, int] = {}
+    pairs = [
+        (text, number)
+        for shape, numbers in zip(written, given, strict=True)
+        for text, number in zip(_named(shape), numbers, strict=False)
+        if isinstance(text, str) and number is not None
+    ]
+    while read := dict(_read_names(pairs, known)):
+        known |= read
+    first = [shape[0] for shape in map(_named, written) if shape and isinstance(shape[0], str)]
+    for text in sorted(first, key=lambda text: names_of(text) != (text,)):  # 2*n follows from n
+        found = compute_size(text, known)
+        if batch is not None:
+            known.setdefault(text, batch if found is None else found)
+    shapes = [_merge(_named(shape), numbers) for shape, numbers in zip(written, given, strict=True)]
+    return [tuple(_follow(size, known) for size in shape) for shape in shapes]
+
+
+def _named(shape: Sequence[int | str | None]) -> tuple[int | str | None, ...]:
+    """A shape whose batch has a text, which all batches without one share."""
+    return tuple("" if size is None and not axis else size for axis, size in enumerate(shape))
+
+
+def _merge(shape: Sequence[int | str | None], numbers: Sequence[int | None]) -> Sequence[int | str | None]:
+    """The numbers, with what is written where one is left open; the rank is theirs."""
+    left = (*shape, *[None] * len(numbers))
+    return [own if n is None else n for n, own in zip(numbers, left, strict=False)] or shape
+
+
+def _follow(size: int | str | None, known: Mapping[str, int]) -> int | str | None:
+    if not isinstance(size, str):
+        return size
+    found = known[size] if size in known else compute_size(size, known)
+    return (size or None) if found is None or found < 0 else found
+
+
+def _read_names(pairs: Sequence[tuple[str, int]], known: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """What is not known yet: a text itself, and the one unknown name in a text that grows with it."""
+    for text, number in pairs:
+        if text not in known:
+            yield text, number
+        unknown = [name for name in names_of(text) if name not in known and name != text]
+        if len(unknown) == 1:
+            (name,) = unknown
+            begin, then = (compute_size(text, {**known, name: value}) for value in (0, 1))
+            if begin is None or then is None or then == begin:
+                continue
+            value = (number - begin) // (then - begin)
+            if compute_size(text, {**known, name: value}) == number:
+                yield name, value
 
 
 class _None(Exception):
