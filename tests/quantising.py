@@ -14,8 +14,9 @@ from convoy.backend import LoadedRegion
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.graph.dtypes import DType
-from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Dequantize, MatMul, Node, Unary
+from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Dequantize, MatMul, Node, Reduce, Unary
 from convoy.graph.reference import run
+from convoy.graph.views import broadcast_shapes
 from convoy.target import InstructionSet, Target, host
 from instruction_sets import HOST_SETS
 from together import Asked
@@ -91,6 +92,22 @@ class Quantised:
         if bias:
             names.append(self.b.constant(self.random.standard_normal(out).astype(np.float32)))
         return self.b.node(MatMul, names, (*rows, out))
+
+    def dynamic(self, x: str) -> tuple[str, str]:
+        """held - zero and its scale, as ``DynamicQuantizeLinear`` becomes floats."""
+        b, shape = self.b, self.b.shape_of(x)
+
+        def binary(kind: str, left: str, right: str) -> str:
+            made = broadcast_shapes(b.shape_of(left), b.shape_of(right))
+            return b.node(Binary, (left, right), made, kind=kind)
+
+        axes, ones = tuple(range(1, len(shape))), (1,) * len(shape)
+        high, low = (b.node(Reduce, (x,), ones, kind=kind, axes=axes) for kind in ("max", "min"))
+        scale = binary("div", binary("sub", high, low), b.constant(np.float32([255])))
+        point = self.unary(binary("div", low, scale), "neg")
+        zero = self.unary(self.unary(point, "round"), "clip", a=0.0, b=255.0)
+        shifted = binary("add", self.unary(binary("div", x, scale), "round"), zero)
+        return binary("sub", self.unary(shifted, "clip", a=0.0, b=255.0), zero), scale
 
     def unary(self, x: str, kind: str = "relu", **bounds: float) -> str:
         return self.b.node(Unary, (x,), self.b.shape_of(x), kind=kind, **bounds)

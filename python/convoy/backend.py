@@ -29,7 +29,7 @@ from convoy.graph.verify import verify
 from convoy.graph.weights import quantize_weights
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.siblings import merge_siblings
-from convoy.kernels.integers import halve_where_it_pays, halving_pays, keep_integers
+from convoy.kernels.integers import halve_where_it_pays, halving_pays, keep_integers, steps_pay
 from convoy.kernels.planner import make_plan
 from convoy.kernels.registry import emit_step
 from convoy.log import log_step
@@ -115,7 +115,7 @@ def generate(
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
     graph = simplify(dequantize_constants(graph), options.disabled_patterns)
     pays = halving_pays(target, threads, options)
-    graph = quantize_weights(quantize_steps(graph, pays))
+    graph = quantize_weights(quantize_steps(graph, pays, steps_pay(target, threads, options)))
     graph = halve_where_it_pays(graph, pays, target, threads, options)
     graph = keep_integers(prepare_bytes(graph), target, threads, options, report)
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)

@@ -10,11 +10,10 @@ import pytest
 from convoy import backend
 from convoy.graph import Graph
 from convoy.graph.dynamic import quantize_steps
-from convoy.graph.ops import Binary, Dequantize, MatMul, Node, Quantize, Reduce
+from convoy.graph.ops import Binary, Dequantize, MatMul, Node, Quantize
 from convoy.graph.reference import run
 from convoy.graph.sizes import open_size
 from convoy.graph.verify import verify
-from convoy.graph.views import broadcast_shapes
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
@@ -66,31 +65,19 @@ def dynamic(
     q: Quantised, *, whole: bool = True, rows: int = 11, depth: int = 40, least: int = -127
 ) -> Graph:
     """(held - zero) · w · scale, as ``DynamicQuantizeLinear`` and ``MatMulInteger`` become floats."""
-    b, x = q.b, q.input(1, rows, depth)
-
-    def op(kind: str, left: str, right: str) -> str:
-        shape = broadcast_shapes(b.shape_of(left), b.shape_of(right))
-        return b.node(Binary, (left, right), shape, kind=kind)
-
-    def number(value: float) -> str:
-        return b.constant(np.float32([value]))
-
-    high, low = (b.node(Reduce, (x,), (1, 1, 1), kind=kind, axes=(1, 2)) for kind in ("max", "min"))
-    scale = op("div", op("sub", high, low), number(255))
-    point = q.unary(op("div", low, scale), "neg")
-    zero = q.unary(q.unary(point, "round"), "clip", a=0.0, b=255.0)
-    shifted = op("add", q.unary(op("div", x, scale), "round"), zero)
-    steps = op("sub", q.unary(shifted, "clip", a=0.0, b=255.0), zero)
+    b = q.b
+    steps, scale = q.dynamic(q.input(1, rows, depth))
     w = q.random.integers(least, least + 255, (depth, 24)).astype(np.float32) + (0 if whole else 0.25)
     product = b.node(MatMul, (steps, b.constant(w)), (1, rows, 24))
-    return q.graph(op("mul", product, op("mul", scale, number(0.01))))
+    scaled = b.node(Binary, (scale, b.constant(np.float32([0.01]))), (1, 1, 1), kind="mul")
+    return q.graph(b.node(Binary, (product, scaled), (1, rows, 24), kind="mul"))
 
 
 def test_steps_that_are_computed_as_it_runs_become_bytes() -> None:
     # (held - zero) · w  =>  dequantize(quantize(held)) · w + (128 - zero) Σ w
     q = Quantised()
     graph = dynamic(q)
-    made = quantize_steps(graph, never)
+    made = quantize_steps(graph, never, never)
     verify(made)
     assert {Quantize, Dequantize} <= {type(node) for node in made.nodes}
     data = q.numbers()
@@ -131,7 +118,7 @@ def test_steps_of_open_rows_become_bytes(count: int) -> None:
 def test_weights_of_nine_bits_become_bytes_where_twice_the_products_pay() -> None:
     q = Quantised()
     graph = dynamic(q, least=-100)
-    assert quantize_steps(graph, never).nodes == graph.nodes
+    assert quantize_steps(graph, never, never).nodes == graph.nodes
     assert (precisions(graph), precisions(graph, MACHINES["haswell"])) == (["int8"], ["float32"])
     data = q.numbers()
     (wanted,) = run(graph, data, np.float64)
@@ -142,7 +129,7 @@ def test_weights_of_nine_bits_become_bytes_where_twice_the_products_pay() -> Non
 
 def test_weights_that_are_no_whole_numbers_are_multiplied_as_floats() -> None:
     graph = dynamic(Quantised(), whole=False)
-    assert quantize_steps(graph, never).nodes == graph.nodes
+    assert quantize_steps(graph, never, never).nodes == graph.nodes
     assert precisions(graph) == ["float32"]
 
 
@@ -153,7 +140,7 @@ def test_weights_that_are_no_whole_numbers_are_multiplied_as_floats() -> None:
 )
 def test_steps_become_bytes_where_a_kernel_takes_their_depth(depth: int, least: int, made: bool) -> None:
     graph = dynamic(Quantised(), rows=256, depth=depth, least=least)
-    assert (quantize_steps(graph, lambda *_: True).nodes != graph.nodes) == made
+    assert (quantize_steps(graph, lambda *_: True, never).nodes != graph.nodes) == made
     assert precisions(graph) == (["int8"] if made else ["float32"])
 
 

@@ -5,30 +5,38 @@
 where held are the whole numbers from 0 to 255 that ``DynamicQuantizeLinear`` gives, and w are whole,
 too.  What dequantises takes away 128, whatever zero is: so sums begin at constants, and are small.  Both
 sides are exact.
+
+A convolution pads with zeros, which are held as the zero point.  That only a run knows, so data are padded
+before they become steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import numpy as np
 
 from convoy.graph.dtypes import cell_elements
 from convoy.graph.graph import Array, Graph, drop_unread
-from convoy.graph.ops import Binary, Dequantize, MatMul, Node, Quantize, Reshape, Tensor, Unary
+from convoy.graph.ops import Binary, Conv2d, Dequantize, MatMul, Node, Pad, Quantize, Reshape, Tensor, Unary
+from convoy.graph.views import Shape, broadcast_shapes
 
 CENTER = 128
 MOST = 255.0
+Pays = Callable[[Node, Graph], bool]
 
 
-def quantize_steps(graph: Graph, pays: Callable[[Node, Graph], bool]) -> Graph:
+def quantize_steps(graph: Graph, pays: Pays, convolution_pays: Pays) -> Graph:
     """The graph with bytes in place of such steps that are multiplied by whole numbers.
 
     Parameters
     ----------
-    pays : Callable[[Node, Graph], bool]
+    pays : Pays
         Whether a product is taken whose numbers have nine bits, and become two bytes (``graph/wide.py``).
+    convolution_pays : Pays
+        Whether a convolution is quicker of bytes, with its padding around the data.
     """
     constants, tensors = dict(graph.constants), dict(graph.tensors)
     nodes: list[Node] = []
@@ -39,20 +47,41 @@ def quantize_steps(graph: Graph, pays: Callable[[Node, Graph], bool]) -> Graph:
         tensors[name] = Tensor(name, array.shape, "uint8" if array.dtype == np.uint8 else "float32")
         return name
 
-    def add(node: Node, shape: tuple[int, ...], *, of_bytes: bool = False) -> str:
+    def add(node: Node, shape: Shape, *, of_bytes: bool = False) -> str:
         if node.output not in made:
             nodes.append(node)
             made.add(node.output)
             tensors[node.output] = Tensor(node.output, shape, "uint8" if of_bytes else "float32")
         return node.output
 
+    def hold_moved(found: _Steps, node: Conv2d) -> tuple[str, Shape]:
+        """The steps of the data in a convolution's shape, with its padding: 0 is held as the zero point."""
+        shape = graph.shape(node.inputs[0])
+        ends = "".join(f".{n}" for n in node.padding)
+        x, prefix = found.exact.inputs[0], f"{node.inputs[0]}{ends}"
+        if shape != graph.shape(x):
+            x = add(Reshape(inputs=(x,), output=f"{prefix}.image"), shape)
+        if any(node.padding):
+            top, left, bottom, right = node.padding
+            widths = (0, 0), (0, 0), (top, bottom), (left, right)
+            shape = (*shape[:2], shape[2] + top + bottom, shape[3] + left + right)
+            x = add(Pad(inputs=(x,), output=f"{prefix}.padded", widths=widths), shape)
+        for part in (found.exact, found.rounded, found.shifted, found.clip):
+            x = add(replace(part, inputs=(x, *part.inputs[1:]), output=f"{prefix}.{part.output}"), shape)
+        return x, shape
+
     for node in graph.nodes:
-        found = _find_steps(node, graph, pays)
+        found = _find_steps(node, graph, pays, convolution_pays)
         if found is None:
             nodes.append(node)
             continue
-        held, zero = found
-        shape, w = graph.shape(held), graph.constants[node.inputs[1]]
+        held, shape, w = found.clip.output, graph.shape(node.inputs[0]), graph.constants[node.inputs[1]]
+        sums = w.sum(axis=0, dtype=np.float64)
+        if isinstance(node, Conv2d):
+            sums = w.sum(axis=(1, 2, 3), dtype=np.float64).reshape(1, -1, 1, 1)
+            if any(node.padding) or shape != graph.shape(held):
+                held, shape = hold_moved(found, node)
+                node = replace(node, padding=(0, 0, 0, 0))
         one = constant(f"{held}.one", np.ones(1, np.float32))
         none = constant(f"{held}.none", np.zeros(1, np.uint8))
         center = constant(f"{held}.center", np.full(1, CENTER, np.uint8))
@@ -60,55 +89,82 @@ def quantize_steps(graph: Graph, pays: Callable[[Node, Graph], bool]) -> Graph:
         data = add(Dequantize(inputs=(steps, one, center), output=f"{held}.centered"), shape)
         off = add(
             Binary(
-                inputs=(constant(f"{held}.middle", np.full(1, CENTER, np.float32)), zero),
-                output=f"{zero}.off", kind="sub",
+                inputs=(constant(f"{held}.middle", np.full(1, CENTER, np.float32)), found.zero),
+                output=f"{found.zero}.off", kind="sub",
             ),
-            graph.shape(zero),
+            graph.shape(found.zero),
         )  # fmt: skip
-        sums = constant(f"{node.output}.sums", w.sum(axis=0, dtype=np.float64).astype(np.float32))
-        out = graph.shape(node.output)
-        shift = Binary(inputs=(off, sums), output=f"{node.output}.shift", kind="mul")
-        shift_shape = np.broadcast_shapes(graph.shape(zero), (out[-1],))
+        each = constant(f"{node.output}.sums", sums.astype(np.float32))
+        shift = Binary(inputs=(off, each), output=f"{node.output}.shift", kind="mul")
         product = replace(node, inputs=(data, node.inputs[1]), output=f"{node.output}.product")
-        terms = add(product, out), add(shift, shift_shape)
+        shift_shape = broadcast_shapes(graph.shape(found.zero), sums.shape)
+        terms = add(product, graph.shape(node.output)), add(shift, shift_shape)
         nodes.append(Binary(inputs=terms, output=node.output, kind="add", origin=node.origin))
     return drop_unread(replace(graph, nodes=tuple(nodes), constants=constants, tensors=tensors))
 
 
-def _find_steps(node: Node, graph: Graph, pays: Callable[[Node, Graph], bool]) -> tuple[str, str] | None:
-    """What a product reads as held - zero, where all are whole numbers of a byte, and its weights, too."""
-    if not isinstance(node, MatMul) or len(node.inputs) != 2 or node.inputs[1] not in graph.constants:
+@dataclass(frozen=True)
+class _Steps:
+    """held - zero, where held = clip(round(exact) + zero) are whole numbers of a byte."""
+
+    exact: Binary
+    """Data over their scale."""
+    rounded: Unary
+    shifted: Binary
+    clip: Unary
+    zero: str
+
+
+def _find_steps(node: Node, graph: Graph, pays: Pays, convolution_pays: Pays) -> _Steps | None:
+    """What a product reads, where that and its weights are whole numbers of a byte, and it pays."""
+    if not isinstance(node, Conv2d | MatMul) or len(node.inputs) != 2:
         return None
-    less = graph.producer.get(node.inputs[0])
-    if not isinstance(less, Binary) or less.kind != "sub":
-        return None
-    held, zero = less.inputs
-    clip = graph.producer.get(held)
-    shifted = graph.producer.get(clip.inputs[0]) if clip and _is_byte(clip) else None
-    if not isinstance(shifted, Binary) or shifted.kind != "add" or shifted.inputs[1] != zero:
-        return None
-    point = graph.producer.get(zero)
-    while isinstance(point, Reshape):
-        point = graph.producer.get(point.inputs[0])
-    if point is None or not _is_byte(point):
-        return None
-    if not all(_is_whole(name, graph) for name in (shifted.inputs[0], point.inputs[0])):
+    found = _steps_of(node, graph)
+    if found is None or node.inputs[1] not in graph.constants or graph.tensors[found.zero].size != 1:
         return None
     w = graph.constants[node.inputs[1]]
-    if not np.isfinite(w).all() or (np.rint(w) != w).any() or graph.tensors[zero].size != 1:
+    if not np.isfinite(w).all() or (np.rint(w) != w).any():
         return None
     narrow = (np.abs(w + 0.5) < CENTER).all()
+    if isinstance(node, Conv2d):
+        return found if narrow and convolution_pays(node, graph) else None
     depth = len(w) if narrow else 2 * len(w)
     if depth % cell_elements("uint8"):  # no kernel of bytes takes it
         return None
     is_two = (np.abs(w) < MOST).all() and (np.ptp(w, axis=0) <= MOST).all()
-    return (held, zero) if narrow or (is_two and pays(node, graph)) else None
+    return found if narrow or (is_two and pays(node, graph)) else None
 
 
-def _is_byte(node: Node) -> bool:
+def _steps_of(node: Node, graph: Graph) -> _Steps | None:
+    less = graph.producer.get(node.inputs[0])
+    if isinstance(node, Conv2d) and isinstance(less, Reshape):  # rows are images of one row
+        less = graph.producer.get(less.inputs[0])
+    if not isinstance(less, Binary) or less.kind != "sub":
+        return None
+    held, zero = less.inputs
+    clip = graph.producer.get(held)
+    shifted = graph.producer.get(clip.inputs[0]) if clip else None
+    rounded = graph.producer.get(shifted.inputs[0]) if shifted else None
+    exact = graph.producer.get(rounded.inputs[0]) if rounded else None
+    point = graph.producer.get(zero)
+    while isinstance(point, Reshape):
+        point = graph.producer.get(point.inputs[0])
+    if not _is_byte(clip) or not _is_whole(rounded) or not _is_byte(point):
+        return None
+    if not isinstance(shifted, Binary) or shifted.kind != "add" or shifted.inputs[1] != zero:
+        return None
+    if not isinstance(exact, Binary) or exact.kind != "div" or graph.tensors[exact.inputs[1]].size != 1:
+        return None
+    if graph.shape(exact.inputs[0]) != graph.shape(held) or not _is_whole(
+        graph.producer.get(point.inputs[0])
+    ):
+        return None
+    return _Steps(exact, rounded, shifted, clip, zero)
+
+
+def _is_byte(node: Node | None) -> TypeGuard[Unary]:
     return isinstance(node, Unary) and node.kind == "clip" and (node.a, node.b) == (0.0, MOST)
 
 
-def _is_whole(name: str, graph: Graph) -> bool:
-    made = graph.producer.get(name)
-    return isinstance(made, Unary) and made.kind == "round"
+def _is_whole(node: Node | None) -> TypeGuard[Unary]:
+    return isinstance(node, Unary) and node.kind == "round"

@@ -90,6 +90,25 @@ def halving_pays(target: Target, threads: int, options: Options) -> Callable[[No
     return pays
 
 
+def steps_pay(target: Target, threads: int, options: Options) -> Callable[[Node, Graph], bool]:
+    """Whether a convolution of steps that a run computes is quicker of bytes (``graph/dynamic.py``).
+
+    As floats they are there, so nothing is converted; as bytes they are padded before.
+    """
+
+    def pays(node: Node, graph: Graph) -> bool:
+        assert isinstance(node, Conv2d)
+        choice = choose_bytes(node, graph, target, threads, options, whole=False)
+        of_bytes = [cycles for name, cycles in choice.cycles.items() if name.endswith("int8")]
+        of_floats = [cycles for name, cycles in choice.cycles.items() if name.endswith("with conversions")]
+        x, y = (graph.likely.tensors[name].size for name in (node.inputs[0], node.output))
+        converted = conversion_cycles(x, y, target) / threads + 2 * target.step
+        padded = conversion_cycles(x, 0, target) / threads + target.step if any(node.padding) else 0.0
+        return choice.int8 and min(of_bytes) + padded <= min(of_floats) - converted
+
+    return pays
+
+
 def _report_floats(
     node: Node, graph: Graph, target: Target, threads: int, options: Options, report: Report
 ) -> None:

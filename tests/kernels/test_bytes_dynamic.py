@@ -1,0 +1,110 @@
+"""Convolutions of steps that a run computes, as of ``DynamicQuantizeLinear`` and ``ConvInteger``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convoy import backend
+from convoy.graph import Graph
+from convoy.graph.dynamic import quantize_steps
+from convoy.graph.ops import Binary, Conv2d, Node, Pad, Quantize, Reshape
+from convoy.graph.reference import run
+from convoy.graph.sizes import Size, open_size
+from convoy.graph.verify import verify
+from convoy.kernels.integers import steps_pay
+from convoy.options import Options
+from convoy.target import MACHINES
+from quantising import Quantised, bytes_targets
+
+Pair = tuple[int, int]
+Sides = tuple[int, int, int, int]
+
+
+def always(_: Node, __: Graph) -> bool:
+    return True
+
+
+def never(_: Node, __: Graph) -> bool:
+    return False
+
+
+def convolution(
+    q: Quantised, *, channels: int = 24, kernel: Pair = (1, 1), padding: Sides = (0, 0, 0, 0),
+    stride: Pair = (1, 1), groups: int = 1, rows: bool = False, width: Size = 13, least: int = -127,
+) -> Graph:  # fmt: skip
+    """(held - zero) · w · scale; ``rows``: of an image of one row, which is made of rows."""
+    b, out = q.b, 32
+    shape = (1, channels, 1 if rows else 9, width)
+    steps, scale = q.dynamic(q.input(1, channels, width) if rows else q.input(*shape))
+    if rows:
+        steps = b.node(Reshape, (steps,), shape)
+    w = q.random.integers(least, least + 255, (out, channels // groups, *kernel)).astype(np.float32)
+    ends = padding[0] + padding[2], padding[1] + padding[3]
+    image = [(n + more - k) // s + 1 for n, more, k, s in zip(shape[2:], ends, kernel, stride, strict=True)]
+    names = steps, b.constant(w)
+    product = b.node(Conv2d, names, (1, out, *image), padding=padding, stride=stride, groups=groups)
+    return q.graph(b.node(Binary, (product, scale), (1, out, *image), kind="mul"))
+
+
+SAME: Sides = (1, 1, 1, 1)
+FORMS: dict[str, dict[str, Any]] = {
+    "1x1": {},
+    "3x3": {"kernel": (3, 3), "padding": SAME},
+    "strided": {"kernel": (3, 3), "padding": (0, 0, 1, 1), "stride": (2, 2)},
+    "depthwise": {"channels": 32, "groups": 32, "kernel": (3, 3), "padding": SAME},
+    "image": {"channels": 3, "kernel": (3, 3), "padding": SAME},
+    "rows": {"rows": True, "kernel": (1, 5), "padding": (0, 2, 0, 2)},
+    "rows alone": {"rows": True},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_they_multiply_bytes_and_give_the_same_numbers(form: str) -> None:
+    q = Quantised()
+    graph = convolution(q, **FORMS[form])
+    made = quantize_steps(graph, never, always)
+    verify(made)
+    assert any(isinstance(node, Quantize) for node in made.nodes)
+    data = [np.abs(x) - 0.5 for x in q.numbers()]  # a zero point far from the middle
+    (wanted,) = run(graph, data, np.float64)
+    np.testing.assert_allclose(run(made, data, np.float64)[0], wanted, rtol=1e-12, atol=1e-9)
+    for target in bytes_targets():
+        (found,) = backend.load(graph, target, Options())(*data)
+        assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("count", [1, 5, 33])
+def test_widths_that_a_call_knows(count: int) -> None:
+    graph = convolution(Quantised(), kernel=(3, 3), padding=SAME, width=open_size("size[0]", 16))
+    verify(quantize_steps(graph, never, always))
+    data = np.random.default_rng(count).random((1, 24, 9, count)).astype(np.float32)
+    (wanted,) = run(graph.bound({axis.symbol: count for axis in graph.open_axes}), [data], np.float64)
+    for target in bytes_targets():
+        (found,) = backend.load(graph, target, Options())(data)
+        assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
+
+
+def test_who_reads_the_same_data_with_the_same_padding_shares_its_bytes() -> None:
+    q = Quantised()
+    steps, _ = q.dynamic(q.input(1, 16, 9, 9))
+    w = [q.b.constant(q.random.integers(-9, 9, (8, 16, 3, 3)).astype(np.float32)) for _ in range(3)]
+    same = [q.op(Conv2d, steps, one, shape=(1, 8, 9, 9), padding=SAME) for one in w[:2]]
+    made = quantize_steps(q.graph(*same, q.op(Conv2d, steps, w[2], shape=(1, 8, 7, 7))), never, always)
+    verify(made)
+    assert [sum(isinstance(n, kind) for n in made.nodes) for kind in (Pad, Quantize)] == [1, 2]
+
+
+def test_weights_of_nine_bits_are_multiplied_as_floats() -> None:
+    graph = convolution(Quantised(), least=-100)
+    assert quantize_steps(graph, always, always).nodes == graph.nodes
+
+
+@pytest.mark.parametrize(("form", "made"), [("1x1", True), ("depthwise", False)])
+def test_floats_stay_where_they_are_quicker(form: str, made: bool) -> None:
+    # nothing is converted, as the steps are floats already
+    graph = convolution(Quantised(), **FORMS[form])
+    pays = steps_pay(MACHINES["haswell"], 1, Options())
+    assert (quantize_steps(graph, never, pays).nodes != graph.nodes) == made
