@@ -17,6 +17,7 @@ from convoy.graph.ops import (
     MatMul,
     Pad,
     Pool2d,
+    Reduce,
     Reshape,
     Slice,
     Transpose,
@@ -464,3 +465,22 @@ def test_an_output_keeps_its_name() -> None:
     graph: Graph = b.graph(b.add(Reshape, "x0", shape=[1, 4]))
     assert simplify(graph).outputs == graph.outputs
     assert len(simplify(graph).nodes) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen", "axes", "found"),
+    [
+        ("max", (1, 1, 4, 3, 3), (1, 2, 3, 4), ["reduce", "reshape"]),
+        ("min", (1, 36), (1,), ["reduce", "reshape"]),
+        ("max", (1, 1, 4, 3, 3), (1, 2), ["reshape", "reduce"]),  # not of all there is
+        ("max", (4, 9), (1,), ["reshape", "reduce"]),  # of each of four
+        ("mean", (1, 36), (1,), ["reshape", "reduce"]),  # another order of sums
+    ],
+)
+def test_extremes_of_all_there_is_are_found_before_a_reshape(
+    kind: str, seen: tuple[int, ...], axes: tuple[int, ...], found: list[str]
+) -> None:
+    # max(reshape(x))  =>  reshape(max(x))
+    b = Builder([1, 4, 3, 3], batch=1)
+    x = b.add(Reshape, b.add(Unary, "x0", kind="relu"), shape=seen)
+    assert simplified(b, b.add(Reduce, x, kind=kind, axes=axes))[1:] == found

@@ -10,7 +10,18 @@ from numpy.typing import NDArray
 
 from convoy.graph.fusion import Kernel, kind_of_addition, other_input, output_axis
 from convoy.graph.graph import Array, Graph
-from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, MatMul, Node, Pad, Reshape, Tensor, Unary
+from convoy.graph.ops import (
+    Binary,
+    Conv2d,
+    ConvTranspose2d,
+    MatMul,
+    Node,
+    Pad,
+    Reduce,
+    Reshape,
+    Tensor,
+    Unary,
+)
 
 Anchor = Conv2d | ConvTranspose2d | MatMul
 
@@ -170,3 +181,23 @@ def _with_constants(anchor: Anchor, node: Node, weight: Array, bias: NDArray[np.
             constants[name] = np.asarray(array, np.float32)
     made = replace(anchor, inputs=(anchor.inputs[0], *constants), output=node.output)
     return Made((made,), constants, without=node.output)
+
+
+def extreme_before_reshape(node: Node, graph: Graph) -> Made | None:
+    """max(reshape(x))  =>  reshape(max(x)), of all there is; so of min.  A map may stay in its layout."""
+    if not isinstance(node, Reduce) or node.kind not in ("max", "min"):
+        return None
+    reshape = graph.producer.get(node.inputs[0])
+    if not isinstance(reshape, Reshape):
+        return None
+    (x,) = reshape.inputs
+    shape, seen = graph.shape(x), graph.shape(reshape.output)
+    if shape[0] != seen[0] or node.axes != tuple(range(1, len(seen))):
+        return None
+    name = f"{node.output}.whole"
+    axes = tuple(range(1, len(shape)))
+    reduced = replace(node, inputs=(x,), axes=axes, keepdims=True, output=name)
+    back = Reshape(inputs=(name,), output=node.output, origin=node.origin)
+    return Made(
+        (reduced, back), tensors=(Tensor(name, (shape[0], *(1 for _ in axes)), graph.dtype(node.output)),)
+    )

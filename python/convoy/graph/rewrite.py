@@ -21,7 +21,15 @@ from convoy.graph.dtypes import dtype_of
 from convoy.graph.fusion import find_kernels
 from convoy.graph.graph import Graph, drop_unread
 from convoy.graph.idioms import ENDINGS, find_activation
-from convoy.graph.merging import Made, lift_activation, lift_pad, lower_reshape, merge_bias, merge_scale
+from convoy.graph.merging import (
+    Made,
+    extreme_before_reshape,
+    lift_activation,
+    lift_pad,
+    lower_reshape,
+    merge_bias,
+    merge_scale,
+)
 from convoy.graph.ops import (
     PARAMETERS,
     Binary,
@@ -357,6 +365,7 @@ REWRITES: tuple[Rewrite, ...] = (
     move_requantized,
     pick_bytes,
     quantize_before_reshape,
+    extreme_before_reshape,
     drop_requantize,
     *norms.REWRITES,
     *rotary.REWRITES,

@@ -21,7 +21,6 @@ from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand, row_major
 from convoy.plan.fuse import Fusion
 from convoy.plan.maps import Role, image_shape, operand_role
-from convoy.plan.recipes import PackRaw
 from convoy.plan.step import Step
 from convoy.target import Target
 
@@ -87,8 +86,8 @@ def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool
 def _fits_map(shape: Sequence[int], out: Sequence[int], constant: bool) -> bool:
     role = operand_role(shape, out)
     if len(shape) < 4 and not constant:
-        return False
-    return role in ("map", "channel", "pixel") or (role == "scalar" and constant)
+        return role == "scalar"
+    return role is not None
 
 
 def plan_elementwise(fusion: Fusion, values: Values) -> Iterator[Step]:
@@ -159,12 +158,12 @@ def _requantize(node: Quantize, x: int, graph: Graph) -> Expr:
 def _map_operand(name: str, out: Sequence[int], values: Values) -> tuple[Operand, Role]:
     role = operand_role(values.graph.shape(name), out)
     assert role is not None, f"{name} does not fit a map of {out}"
+    if role == "scalar":
+        return values.array(name), role
     if name not in values.graph.constants:
         return values.map(name, None), role
     shape = image_shape(out)
     assert shape is not None
-    if role == "scalar":
-        return values.weight(PackRaw(name), 1), role
     if role == "channel":
         return values.vector([name], shape[0], values.lanes), role
     return values.constant_map(name, shape), "map"

@@ -10,6 +10,7 @@ from typing import Literal
 from convoy.codegen.writer import Writer
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Reduce
+from convoy.graph.views import Shape
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
@@ -61,8 +62,17 @@ def plan_reduce(fusion: Fusion, values: Values) -> Iterator[Step]:
         x = values.map(node.inputs[0], None)
         yield ReduceMap(note=note, x=x, y=values.define_map(fusion.output), reduction=node.kind)
         return
-    x_array = values.array(node.inputs[0])
     shape = graph.shape(node.inputs[0])
+    if _is_of_map(node, shape, values):
+        x = values.map(node.inputs[0], None)
+        each = values.scratch_map(x.channels)
+        yield ReduceMap(note=note, x=x, y=each, reduction=node.kind)
+        yield ReduceArray(
+            note=note, x=Array(each.buffer, each.offset, (x.channels,), "float32"),
+            y=values.define_array(fusion.output), reduction=node.kind, outer=1, axis=x.channels, inner=1,
+        )  # fmt: skip
+        return
+    x_array = values.array(node.inputs[0])
     first, last = node.axes[0], node.axes[-1]
     if node.axes != tuple(range(first, last + 1)):  # bring the reduced axes to the end
         kept = [i for i in range(len(shape)) if i not in node.axes]
@@ -77,6 +87,12 @@ def plan_reduce(fusion: Fusion, values: Values) -> Iterator[Step]:
         outer=math.prod(shape[:first]), axis=math.prod(shape[first : last + 1]),
         inner=math.prod(shape[last + 1 :]),
     )  # fmt: skip
+
+
+def _is_of_map(node: Reduce, shape: Shape, values: Values) -> bool:
+    """Whether it is the maximum or minimum of all of a map: first of each channel, where it lies."""
+    whole = len(shape) == 4 and node.axes == (1, 2, 3)
+    return whole and node.kind in ("max", "min") and values.blocked[node.inputs[0]]
 
 
 def emit_reduce_map(step: ReduceMap, w: Writer) -> str:

@@ -373,6 +373,10 @@ class Values:
         size = math.prod(shape) * BYTES[dtype]
         return Array(self._new("thread" if private else "arena", size), 0, shape, dtype)
 
+    def scratch_map(self, channels: int) -> Map:
+        """Memory for a number of each channel, which has no name in the graph."""
+        return self._place("arena", make_map(0, channels, 1, 1, self.lanes))
+
     def output_array(self, index: int) -> Array:
         """The memory of output number ``index``."""
         tensor = self.graph.tensors[self.graph.outputs[index]]
