@@ -484,3 +484,9 @@ def test_extremes_of_all_there_is_are_found_before_a_reshape(
     b = Builder([1, 4, 3, 3], batch=1)
     x = b.add(Reshape, b.add(Unary, "x0", kind="relu"), shape=seen)
     assert simplified(b, b.add(Reduce, x, kind=kind, axes=axes))[1:] == found
+
+
+def test_an_extreme_of_one_axis_has_no_other_to_reduce() -> None:
+    b = Builder([1])
+    x = b.add(Reshape, b.add(Unary, "x0", kind="relu"), shape=(1, 1, 1))
+    assert simplified(b, b.add(Reduce, x, kind="max", axes=(1, 2)))[1:] == ["reshape", "reduce"]

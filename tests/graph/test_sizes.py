@@ -329,14 +329,16 @@ def test_what_is_moved_and_put_beside_others_may_be_nothing(
             at.symbol.least = 1
 
 
-@pytest.mark.parametrize(("last", "least"), [(Transpose, 0), (Unary, 1)])
-def test_what_leaves_as_it_came_may_be_nothing(last: type[Node], least: int) -> None:
-    """The part of a cache that the next region puts beside others."""
+@pytest.mark.parametrize(
+    ("last", "beside", "least"), [(Transpose, True, 0), (Unary, True, 0), (Unary, False, 1)]
+)
+def test_what_leaves_beside_others_may_be_nothing(last: type[Node], beside: bool, least: int) -> None:
+    """The part of a cache that the next region puts beside others; alone it leaves nothing to compute."""
     b = Builder([1, 2, H, 8], [1, 1, 5, 8])
-    beside, leaving = (b.add(Slice, "x0", axis=1, begin=n, end=n + 1) for n in range(2))
-    joined = b.add(Concat, beside, "x1", axis=2)
+    held, leaving = (b.add(Slice, "x0", axis=1, begin=n, end=n + 1) for n in range(2))
+    joined = [b.add(Concat, held, "x1", axis=2)] if beside else []
     given: dict[str, Any] = {"perm": (0, 2, 1, 3)} if last is Transpose else {"kind": "relu"}
-    graph = settle_least(b.graph(joined, b.add(last, leaving, **given)))
+    graph = settle_least(b.graph(*joined, b.add(last, leaving, **given)))
     try:
         assert [at.symbol.least for at in graph.open_axes] == [least]
     finally:

@@ -49,6 +49,7 @@ def test_padding_that_a_network_computes_takes_every_size(window: int, stride: i
         found.check(1, 4, height, width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("op", ["Conv", "MaxPool"])
 def test_rows_and_volumes_are_padded_so_too(op: str, mode: str) -> None:

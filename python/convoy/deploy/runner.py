@@ -44,6 +44,8 @@ __all__ = ["Given", "Runner", "arrays", "load"]
 Array = NDArray[Any] | Lending
 Given = Sequence[Array] | Mapping[str, Array]
 """Inputs: in the model's order, or by name."""
+MOST_SAID = 8
+"""Inputs that an error describes."""
 _OF_TVM_THREADS = "runtime.config_threadpool"
 _DIFFER = re.compile(r"\((-?\d+) vs\. (-?\d+)\) : ErrorContext\(match_cast")
 """How TVM says that an expression of open sizes does not have the value that it has elsewhere."""
@@ -384,7 +386,10 @@ def _multiple(error: str) -> int | None:
 
 
 def _describe(arguments: Sequence[Any]) -> str:
-    return ", ".join(f"{x.dtype} {list(x.shape)}" for x in arguments) or "no inputs"
+    """The first few: of a hundred inputs nobody reads the rest."""
+    said = [f"{x.dtype} {list(x.shape)}" for x in arguments[:MOST_SAID]]
+    more = len(arguments) - len(said)
+    return ", ".join(said) + (f" and {more} more" if more > 0 else "") or "no inputs"
 
 
 def _limit_threads_of_tvm(threads: int) -> None:

@@ -192,7 +192,7 @@ def extreme_before_reshape(node: Node, graph: Graph) -> Made | None:
         return None
     (x,) = reshape.inputs
     shape, seen = graph.shape(x), graph.shape(reshape.output)
-    if shape[0] != seen[0] or node.axes != tuple(range(1, len(seen))):
+    if len(shape) == 1 or shape[0] != seen[0] or node.axes != tuple(range(1, len(seen))):
         return None
     name = f"{node.output}.whole"
     axes = tuple(range(1, len(shape)))
