@@ -35,6 +35,7 @@ from tvm_ffi import structural_equal
 from convoy.errors import GuardError
 from convoy.relax.calls import Calls
 from convoy.relax.local_functions import bindings_in, replace_local
+from convoy.relax.result_types import note_results, recall_results
 from convoy.relax.stand_in_bodies import (
     STANDS_FOR,
     calling,
@@ -74,6 +75,9 @@ def take_out(module: IRModule, chosen: Callable[[object], bool]) -> tuple[IRModu
             if number is not None:
                 taken.variables[binding.var] = number
                 taken.hosts[number] = var.name_hint
+    taken.results = note_results(
+        dict(module.functions_items()), {home.name_hint for home in taken.homes.values()}
+    )
     return _with_functions(module, hidden | taken.behind), taken
 
 
@@ -133,7 +137,8 @@ def put_back(result: IRModule, taken: Taken) -> IRModule:
         functions[place] = taken.named(number, place, function if place is home else renewed(function))
     _put_back_callees(functions, taken)
     _close(functions, taken, places)
-    return _with_functions(result, _mend(functions, {taken.homes[n]: places[n] for n in taken.homes}))
+    mended = _mend(functions, {taken.homes[n]: places[n] for n in taken.homes})
+    return _with_functions(result, recall_results(mended, taken.results))
 
 
 @dataclass
@@ -152,6 +157,8 @@ class Taken:
     """What the local ones are bound to."""
     behind: dict[GlobalVar, BaseFunc] = field(default_factory=dict)
     """What a stand-in of ``main`` calls: TVM's MergeCompositeFunctions knows no extern there (0.27)."""
+    results: dict[str, Type] = field(default_factory=dict)
+    """What calls of the global ones give, where they themselves say less."""
     callees: dict[GlobalVar, BaseFunc] = field(default_factory=dict)
     """What they call and is in the module still: kernels, and functions that others call, too."""
 
