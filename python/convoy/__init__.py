@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from convoy.installed import door
+from convoy.version import __version__
 
 if TYPE_CHECKING:
     from convoy import backend as backend
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from convoy.report.decision import Report
 
 __all__ = ["Options", "Report", "Runner", "__version__", "compile", "door", "load", "profile"]
-
-__version__ = "0.1.0"
-"""Where the version stands: the package is built with it, and libraries name it."""
 
 _FREE = {"Options": "convoy.options", "Report": "convoy.report.decision"}
 """What does without TVM, and where it stands."""

@@ -21,7 +21,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from convoy import __version__
 from convoy.deploy.description import Tensor
 from convoy.deploy.dtypes import numpy_dtype
 from convoy.deploy.exports import exported_library, sources_of_libraries
@@ -30,6 +29,7 @@ from convoy.deploy.runner import Runner
 from convoy.errors import ConvoyError, ModelError
 from convoy.onnx_file import in_utf8, parse_file, tells_sizes
 from convoy.options import Options
+from convoy.version import __version__
 
 __all__ = [
     "ExecutionMode",

@@ -13,7 +13,6 @@ import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
-import convoy
 from convoy.deploy.abi import THREAD_FUNCTIONS
 from convoy.deploy.description import DENSE, EXAMPLE, OF_TVM, SECTION, Description, Size, Tensor, Version
 from convoy.graph.sizes import as_symbol, open_size, rewrite, substitute, symbols
@@ -29,6 +28,7 @@ from convoy.target import Target
 from convoy.toolchain.compiler import embed_section
 from convoy.toolchain.driver import find_compiler
 from convoy.toolchain.temporary import scratch_folder
+from convoy.version import __version__
 
 INPUTS, OUTPUTS = "convoy_inputs", "convoy_outputs"
 """Attributes of ``main``: the names that the model has for its inputs and outputs."""
@@ -89,7 +89,7 @@ def describe(
         threads=options.threads,
         alignments=tuple(OF_TVM if i in of_tvm else DENSE for i in range(len(inputs))),
         made_by={
-            "convoy": convoy.__version__,
+            "convoy": __version__,
             "apache-tvm": _version_of_tvm(),
             "compiler": find_compiler().identity,
         },
