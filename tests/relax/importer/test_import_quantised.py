@@ -11,6 +11,14 @@ from convoy.relax.importer import load
 from convoy.relax.partition import partition
 from convoy.report.decision import Report
 
+RESIZE = """({kind}[1,4,6,5] x) => (float[1,4,12,20] y) <float s = {{0.1}}, float[4] n = {{1, 1, 2, 4}}> {{
+    r = Resize <mode = "{mode}"> (x, , n)
+    y = DequantizeLinear (r, s) }}"""
+PAD = """(uint8[1,4,6,5] x) => (float[1,4,7,7] y)
+    <float s = {{0.1}}, int64[8] n = {{0, 0, 1, 0, 0, 0, 0, 2}}, uint8 v = {{200}}> {{
+    p = Pad <mode = "{mode}"> (x, n{value})
+    y = DequantizeLinear (p, s) }}"""
+
 
 def make(text: str, opset: int = 17) -> onnx.ModelProto:
     header = f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]>'
@@ -60,6 +68,15 @@ MODELS = {
         t = Transpose <perm = [0, 2, 3, 1]> (j)
         f = Flatten (t)
         y = DequantizeLinear (f, xs, xz) }}""",
+    **{
+        f"Resize of {kind}, {mode}": RESIZE.format(kind=kind, mode=mode)
+        for kind in ("uint8", "int8")
+        for mode in ("nearest", "linear")
+    },
+    **{
+        f"Pad of bytes, {mode}": PAD.format(mode=mode.split(",")[0], value=value)
+        for mode, value in (("constant", ", v"), ("constant, of zeros", ""), ("reflect", ""))
+    },
     "QLinearMatMul": f"""(uint8[2,4,6] x, int8[6,5] b) => (uint8[2,4,5] y)
         <{U8}, float bs = {{0.1}}, int8 bz = {{-2}}> {{
         y = QLinearMatMul (x, xs, xz, b, bs, bz, ys, yz) }}""",
@@ -179,6 +196,16 @@ def test_a_form_gives_what_onnx_runtime_gives(name: str, run_tvm, run_onnx, rng)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
         else:
             same_integers(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in MODELS if name.startswith(("Resize", "Pad")) or name == "ops on bytes"]
+)
+def test_ops_on_bytes_are_floats_in_a_region(name: str) -> None:
+    report = Report()
+    partition(None, report)(load(make(MODELS[name])))
+    # those too small for a call are given back
+    assert not [refusal for refusal in report.refusals if refusal.step == "annotate"]
 
 
 @pytest.mark.parametrize(

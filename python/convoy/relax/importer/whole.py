@@ -2,27 +2,28 @@
 
 So a network whose quantiser left these conversions out is the one of another that wrote them, and regions
 take the op: its kernel moves bytes, or compares them.  The scale is 1, with which nothing is rounded.
+What a linear Resize weighs is cut off between the two, as ONNX Runtime does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
 from convoy.relax.importer.prepare import infer_types
-from convoy.relax.importer.read import Model
+from convoy.relax.importer.read import Array, Model
 
 _BYTES = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
 _OPS = frozenset(
     {
-        "Concat", "DepthToSpace", "Flatten", "MaxPool", "Reshape", "Slice", "SpaceToDepth", "Split",
-        "Squeeze", "Transpose", "Unsqueeze",
+        "Concat", "DepthToSpace", "Flatten", "MaxPool", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth",
+        "Split", "Squeeze", "Transpose", "Unsqueeze",
     }
 )  # fmt: skip
-"""Ops that move elements or take the largest."""
+"""Ops that move elements or take the largest, and Resize, which may weigh them."""
 
 
 def surround_bytes(model: Model) -> None:
@@ -33,21 +34,50 @@ def surround_bytes(model: Model) -> None:
         return
     _turn_once(model)
     kinds = {name: kind.tensor_type.elem_type for name, kind in infer_types(model).items()}
-    known = set(model.constants())
+    known = model.constants()
     nodes: list[onnx.NodeProto] = []
     for node in model.graph.node:
         data = list(node.input) if node.op_type == "Concat" else list(node.input[:1])
-        made = [name for name in node.output if name]
         found = {kinds.get(name) for name in data}
-        alone = node.op_type == "MaxPool" and len(made) > 1  # its indices are no floats
-        if node.op_type not in _OPS or node.domain or alone or known & {*data} or len(found) != 1:
+        taken = node.op_type in _OPS and not node.domain and _is_alike(node, known)
+        if not taken or known.keys() & {*data} or len(found) != 1:
             nodes.append(node)
             continue
         kind = found.pop()
-        nodes += [node] if kind not in _BYTES else _surround(model, node, data, kind)
+        nodes += [node] if kind not in _BYTES else _surround(model, node, data, kind, known)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     model.name_nodes()
+
+
+def _is_alike(node: onnx.NodeProto, known: Mapping[str, Array]) -> bool:
+    """Does the op make of floats what it makes of bytes, once they are cut off?"""
+    if node.op_type == "MaxPool":
+        return len([name for name in node.output if name]) == 1  # indices are no floats
+    if node.op_type == "Pad":
+        return not _has_value(node) or node.input[2] in known
+    return node.op_type != "Resize" or _is_exact(node, known)
+
+
+def _is_exact(node: onnx.NodeProto, known: Mapping[str, Array]) -> bool:
+    """Does a Resize copy pixels, or weigh them by numbers that no engine rounds, before it cuts off?"""
+    how = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    places = how.get("coordinate_transformation_mode", b"half_pixel")
+    if places == b"tf_crop_and_resize" or how.get("antialias"):
+        return False
+    if not _weighs(node):
+        return bool(how.get("mode", b"nearest") == b"nearest")
+    scales = known.get(node.input[2]) if len(node.input) > 2 else None
+    halves = scales is not None and scales.size > 0 and bool((np.frexp(scales)[0] == 0.5).all())
+    return halves and places != b"align_corners"
+
+
+def _has_value(node: onnx.NodeProto) -> bool:
+    return len(node.input) > 2 and bool(node.input[2])
+
+
+def _weighs(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Resize" and any(a.name == "mode" and a.s == b"linear" for a in node.attribute)
 
 
 def _turn_once(model: Model) -> None:
@@ -66,7 +96,11 @@ def _turn_once(model: Model) -> None:
 
 
 def _surround(
-    model: Model, node: onnx.NodeProto, data: Sequence[str], kind: TensorProto.DataType
+    model: Model,
+    node: onnx.NodeProto,
+    data: Sequence[str],
+    kind: TensorProto.DataType,
+    known: Mapping[str, Array],
 ) -> list[onnx.NodeProto]:
     folder = f"{node.name}/bytes"
     one, zero = f"{folder}/scale", f"{folder}/zero"
@@ -76,8 +110,30 @@ def _surround(
     for i, name in enumerate(data):
         node.input[i] = f"{folder}/in{i}"
         before.append(helper.make_node("DequantizeLinear", [name, one, zero], [node.input[i]]))
+    if node.op_type == "Pad" and _has_value(node):
+        model.add_constant(f"{folder}/value", known[node.input[2]].astype(np.float32))
+        node.input[2] = f"{folder}/value"
+    weighs = _weighs(node)
     for i, name in enumerate(node.output):
         if name:
-            node.output[i] = f"{folder}/out{i}"
-            behind.append(helper.make_node("QuantizeLinear", [node.output[i], one, zero], [name]))
+            node.output[i] = made = f"{folder}/out{i}"
+            behind += _cut(made, f"{folder}/cut", kind) if weighs else []
+            made = f"{folder}/cut" if weighs else made
+            behind.append(helper.make_node("QuantizeLinear", [made, one, zero], [name]))
     return [*before, node, *behind]
+
+
+def _cut(x: str, whole: str, kind: TensorProto.DataType) -> list[onnx.NodeProto]:
+    """Towards zero, as C casts: ⌊max(x, 0)⌋ - ⌊max(-x, 0)⌋, of which what has no sign needs the first."""
+    if kind == TensorProto.UINT8:
+        return [helper.make_node("Floor", [x], [whole])]
+    names = [f"{whole}/{part}" for part in ("above", "least", "negative", "below", "most")]
+    above, least, negative, below, most = names
+    return [
+        helper.make_node("Relu", [x], [above]),
+        helper.make_node("Floor", [above], [least]),
+        helper.make_node("Neg", [x], [negative]),
+        helper.make_node("Relu", [negative], [below]),
+        helper.make_node("Floor", [below], [most]),
+        helper.make_node("Sub", [least, most], [whole]),
+    ]
