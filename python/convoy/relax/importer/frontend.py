@@ -50,6 +50,7 @@ from convoy.relax.importer.multiples import Divided, Multiple
 from convoy.relax.importer.naming import NamingBuilder, name_call
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.open_sizes import Unfixed
+from convoy.relax.importer.ranks import followers
 from convoy.relax.importer.read import Model
 from convoy.relax.importer.refused import why_refused
 from convoy.relax.importer.resize_axes import scaled_sizes
@@ -107,6 +108,14 @@ class Chosen(Exception):
         self.condition = condition
 
 
+class Parted(Exception):
+    """An If that more is computed of, and whose branches turned out to be of other ranks."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(node)
+        self.node = node
+
+
 Convert = Callable[[Model, Captured], tvm.IRModule]
 
 
@@ -142,7 +151,7 @@ def import_graph(model: Model, captured: Captured, convert: Convert) -> tvm.IRMo
         with contextlib.suppress(RuntimeError):  # TVM warns of a builder that goes with an open block
             importer.bb._end_block()
         error = stop.error if isinstance(stop, _ConverterError) else stop
-        if isinstance(error, Chosen | Multiple | Settled):
+        if isinstance(error, Chosen | Multiple | Parted | Settled):
             raise error from None
         raise Unconverted(importer.op, importer.explain(error)) from error
 
@@ -306,15 +315,17 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         ------
         Chosen
             If it is known.
+        Parted
+            If what follows from it has to be computed in its branches.
         """
         found = self.read_known(node.input[0])
         self.at, self.op, self.bb.node = f"If {node.name}", "If", node.name
         if found is not None and found.fixed and found.elements.size == 1:
             self.model.filled |= set(map(str, self.filled))
             raise Chosen(node.name, bool(found.elements.item()))
+        graph = self.model.graph
         if (squeezing := squeezing_branch(node)) is not None:
-            graph, constants = self.model.graph, self.model.constants()
-            kept = only_reshaped(graph, node.output[0], constants)
+            kept = only_reshaped(graph, node.output[0], self.model.constants())
             raise Chosen(node.name, squeezing != kept)
         if self.captured.depth >= MOST_DEEP:
             raise NodeError(f"expected {MOST_DEEP} branches in branches at most", "export it without them")
@@ -328,6 +339,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             taken[attribute.name] = call_branch(self.bb, module, captured, attribute.name)
         condition = self.bb.emit(relax.op.reshape(self._nodes[node.input[0]], ()))
         made = self.bb.emit(relax.If(condition, taken["then_branch"], taken["else_branch"]))
+        if any(t.ndim < 0 for t in getattr(made.ty, "fields", [made.ty])) and followers(graph, node.name):
+            raise Parted(node.name)
         if len(node.output) == 1:
             self._nodes[node.output[0]] = made
         else:

@@ -20,7 +20,7 @@ from convoy.relax.importer.direct import COMPLETE
 from convoy.relax.importer.draws import forget_seeds
 from convoy.relax.importer.evaluate import evaluate_constants, evaluate_shapes
 from convoy.relax.importer.frames import write_frames
-from convoy.relax.importer.frontend import Chosen, Unconverted, expand_unknown_ops, import_graph
+from convoy.relax.importer.frontend import Chosen, Parted, Unconverted, expand_unknown_ops, import_graph
 from convoy.relax.importer.half import widen_half
 from convoy.relax.importer.idioms import raise_idioms
 from convoy.relax.importer.integers import make_float
@@ -35,6 +35,7 @@ from convoy.relax.importer.prepare import (
     resolve_auto_pad,
     settle_size,
 )
+from convoy.relax.importer.ranks import take_in
 from convoy.relax.importer.read import WITHDRAWN, Model, read
 from convoy.relax.importer.repeats import write_repeats
 from convoy.relax.importer.rounded import round_wide
@@ -124,6 +125,8 @@ def _convert(network: Model, captured: Captured) -> tvm.IRModule:
             return relax.transform.ToNonDataflow()(module) if looping else module
         except Chosen as found:
             take_branch(network, found.node, found.condition)
+        except Parted as found:
+            take_in(network, found.node)
         except Settled as found:
             settle_size(network, found.symbol, found.size)
         except Multiple as found:
