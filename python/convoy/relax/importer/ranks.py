@@ -32,8 +32,9 @@ def take_in(model: Model, name: str) -> None:
     outputs = [value for value in graph.output if value.name in made]
     for attribute in branching.attribute:
         branch = attribute.g
-        passed = [(inner.name, outer) for inner, outer in zip(branch.output, given, strict=False) if outer]
-        branch.node.extend(helper.make_node("Identity", [inner], [outer]) for inner, outer in passed)
+        for inner, outer in zip(branch.output, given, strict=False):
+            if outer and inner.name != outer:
+                branch.node.append(helper.make_node("Identity", [inner.name], [outer]))
         branch.node.extend(moved)
         del branch.output[:]
         branch.output.extend(outputs)
