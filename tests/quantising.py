@@ -31,6 +31,29 @@ def bytes_targets() -> list[Target]:
     return [replace(t, direct=replace(t.direct, bytes_apart=0.0)) for t in found]
 
 
+def matrix_of_bits(
+    k: int, n: int, block: int, bits: int, zeros: bool = False, half: bool = False
+) -> NDArray[np.float32]:
+    """(q - zero) · scale in float32, as ONNX computes it; scales of float16 with ``half``."""
+    random, blocks, middle = np.random.default_rng(k), -(-k // block), 2 ** (bits - 1)
+    q = random.integers(0, 2**bits, (blocks * block, n))
+    zero = random.integers(0, 2**bits, (blocks, n)) if zeros else np.full((blocks, n), middle)
+    scale = random.uniform(0.001, 0.02, (blocks, n)).astype(np.float16 if half else np.float32)
+    whole = (q - np.repeat(zero, block, axis=0)).astype(np.float32)
+    return (whole * np.repeat(scale.astype(np.float32), block, axis=0))[:k]
+
+
+def round_to_bits(weight: NDArray[np.float32], block: int, bits: int) -> NDArray[np.float32]:
+    """The nearest whole numbers of so many bits, times a scale for each block of a column of [K, N]."""
+    made = np.empty_like(weight)
+    for begin in range(0, len(weight), block):
+        part = weight[begin : begin + block]
+        scale = np.maximum(np.abs(part).max(axis=0), 1e-6) / 2.0 ** (bits - 1)
+        whole = np.clip(np.rint(part / scale), -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1)
+        made[begin : begin + block] = whole.astype(np.float32) * scale.astype(np.float32)
+    return made
+
+
 @dataclass
 class Quantised:
     """A network in the making, as a quantiser writes it: its tensors are what ``Dequantize`` gives."""

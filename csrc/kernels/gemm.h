@@ -24,6 +24,10 @@
  * multiple of 4, and so is the address of x.  Without an instruction for them a cell is multiplied in
  * CV_DOT_PARTS parts (simd/simd.h), and w is [panel][k / 4][part][column][2] of 16 bits.
  *
+ * cv_gemm_scaled multiplies whole numbers of 4 or 8 bits that have a scale for each block of steps of k, as
+ * weights of large language models have.  Few rows multiply them as they are, and each block's sum by its
+ * scale.  For more rows a group of panels becomes floats first, a part of k deep, in L2.
+ *
  * With AMX (simd/amx.h) whole tiles of 16 cells of k are multiplied there, for both, and vectors add what
  * is left of k.
  *
@@ -36,6 +40,7 @@
 #include <string.h>
 
 #include "kernels/gemm_end.h"
+#include "kernels/gemm_scaled_panel.h"
 #include "kernels/gemm_tile.h"
 #include "kernels/map.h"
 
@@ -48,6 +53,7 @@ typedef struct cv_gemm_problem {
   const float *bias, *residual;
   cv_activation inner, outer;
   const cv_gemm_requantized *ending; /* of sums of bytes: what comes in place of y and the rest */
+  const cv_gemm_scales *scales;      /* of weights that are whole numbers; or NULL */
 } cv_gemm_problem;
 
 /* Rounds `count` floats of a row of x into cells. */
@@ -58,10 +64,31 @@ static inline void cv_gemm_round(float *cells, const float *x, int count) {
   }
 }
 
+/* Weights of some panels from some step of k on: floats, with so many from one panel to the next. */
+typedef struct cv_gemm_weights_of {
+  const float *first;
+  ptrdiff_t panel;
+} cv_gemm_weights_of;
+
+/* The steps `k` of some panels as floats: they lie so, or are whole numbers with scales. */
+CV_INLINE cv_gemm_weights_of cv_gemm_read(const cv_cell cell, const cv_gemm_problem *g, cv_range panels,
+                                          cv_range k) {
+  const int width = cv_gemm_weights(cell);
+  if (g->scales == NULL) {
+    const float *first = g->w + ((ptrdiff_t)panels.begin * g->steps + k.begin) * width;
+    return (cv_gemm_weights_of){first, (ptrdiff_t)g->steps * width};
+  }
+  const ptrdiff_t size = (ptrdiff_t)(k.end - k.begin) * width;
+  for (int panel = panels.begin; panel < panels.end; panel++)
+    cv_gemm_unpack(g->scales, g->k, g->w, panel, k, g->scales->unpacked + (panel - panels.begin) * size);
+  return (cv_gemm_weights_of){g->scales->unpacked, size};
+}
+
 /* The columns of `panels` x the rows [rows.begin, rows.end), one tile of them, the `turn`-th of `turns`
  * that read these panels. */
-CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_range panels, cv_range rows,
-                               cv_range k, const float *x, ptrdiff_t x_row, int amx, int turn, int turns) {
+CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_gemm_weights_of w,
+                               cv_range panels, cv_range rows, cv_range k, const float *x, ptrdiff_t x_row,
+                               int amx, int turn, int turns) {
   const int width = cv_gemm_weights(cell);
   const int depth = k.end - k.begin, step = width / turns, apart = cell == CV_BYTES;
   const int height = rows.end - rows.begin;
@@ -74,17 +101,17 @@ CV_INLINE void cv_gemm_columns(const cv_cell cell, const cv_gemm_problem *g, cv_
     const int column = panel * CV_GEMM_PANEL, rest = g->n - column;
     const int columns = rest < CV_GEMM_PANEL ? rest : CV_GEMM_PANEL;
     const ptrdiff_t at = (ptrdiff_t)rows.begin * g->n + column;
+    const float *weights = w.first + (panel - panels.begin) * w.panel;
     const cv_gemm_tile tile = {
         .x = x,
         .x_row = x_row,
-        .panel = g->w + ((ptrdiff_t)panel * g->steps + k.begin) * width,
+        .panel = weights,
         .depth = depth,
         .columns = apart ? CV_GEMM_PANEL : columns,
         .y = apart ? sums : g->y + at,
         .y_row = apart ? CV_GEMM_PANEL : g->n,
         .start = k.begin == 0 ? g->bias + column : NULL,
-        .next =
-            g->w + ((ptrdiff_t)panel * g->steps + k.begin + later) * width + (ptrdiff_t)turn * depth * step,
+        .next = g->scales ? NULL : weights + later * width + (ptrdiff_t)turn * depth * step,
         .next_step = step,
         .amx = amx,
     };
@@ -129,6 +156,7 @@ CV_INLINE void cv_gemm_rectangle(const cv_cell cell, const cv_gemm_problem *g, c
   int shaped = 0;
   for (int part = 0; part < parts; part++) {
     const cv_range k = cv_share((cv_thread){part, parts}, g->steps);
+    const cv_gemm_weights_of w = cv_gemm_read(cell, g, panels, k);
     const int rest = g->k - k.begin * elements, count = (k.end - k.begin) * elements;
     for (int tile = first; tile < last; tile++) {
       const cv_range rows = cv_share((cv_thread){tile, tiles}, g->m);
@@ -142,11 +170,26 @@ CV_INLINE void cv_gemm_rectangle(const cv_cell cell, const cv_gemm_problem *g, c
         }
       }
       const int amx = cv_gemm_shape(cell, rows.end - rows.begin, &shaped);
-      cv_gemm_columns(cell, g, panels, rows, k, copies ? copy : x, copies ? CV_GEMM_X_ROW : g->k, amx,
+      cv_gemm_columns(cell, g, w, panels, rows, k, copies ? copy : x, copies ? CV_GEMM_X_ROW : g->k, amx,
                       tile - first, last - first);
     }
   }
   cv_gemm_release(shaped);
+}
+
+/* Panels of few rows, of weights that are whole numbers. */
+static inline void cv_gemm_scaled_columns(const cv_gemm_problem *g, cv_range panels) {
+  for (int panel = panels.begin; panel < panels.end; panel++) {
+    const int column = panel * CV_GEMM_PANEL, columns = cv_least(g->n - column, CV_GEMM_PANEL);
+    for (int row = 0; row < g->m; row += CV_GEMM_SCALED_ROWS) {
+      const int rows = cv_least(g->m - row, CV_GEMM_SCALED_ROWS);
+      const ptrdiff_t at = (ptrdiff_t)row * g->n + column;
+      cv_gemm_scaled_rows(g->scales, g->k, g->x + (ptrdiff_t)row * g->k, g->w, panel, rows, columns,
+                          g->y + at, g->n, g->bias + column);
+      cv_gemm_finish(g->y + at, g->n, rows, columns, g->residual ? g->residual + at : NULL, g->inner,
+                     g->outer);
+    }
+  }
 }
 
 /* Whether threads share the rows: what all of them read of x and w is less then. */
@@ -167,8 +210,14 @@ CV_INLINE void cv_gemm_of(const cv_cell cell, cv_thread thread, const cv_gemm_pr
     cv_gemm_rectangle(cell, &g, share, 0, 1, 1);
     return;
   }
+  if (g.scales && m <= CV_GEMM_SCALED_MOST) {
+    cv_gemm_scaled_columns(&g, cv_share(thread, panels));
+    return;
+  }
   if (m == 1) {
-    cv_gemm_columns(cell, &g, share, (cv_range){0, 1}, (cv_range){0, k}, g.x, k, 0, 0, 1);
+    const cv_range whole = {0, k};
+    const cv_gemm_weights_of w = cv_gemm_read(cell, &g, share, whole);
+    cv_gemm_columns(cell, &g, w, share, (cv_range){0, 1}, whole, g.x, k, 0, 0, 1);
     return;
   }
   if (cv_gemm_shares_rows(m, n, thread.count)) {
@@ -199,7 +248,7 @@ CV_SHARED void cv_gemm(cv_thread thread, int m, int k, int n, const float *x, co
                        float *y, const float *bias, const float *residual, cv_activation inner,
                        cv_activation outer) {
   cv_gemm_of(CV_FLOATS, thread,
-             (cv_gemm_problem){m, k, n, k, x, w, far, y, bias, residual, inner, outer, NULL});
+             (cv_gemm_problem){m, k, n, k, x, w, far, y, bias, residual, inner, outer, NULL, NULL});
 }
 #endif
 

@@ -13,9 +13,9 @@ CV_SHARED void cv_gemm_bf16(cv_thread thread, int m, int k, int n, const float *
 CV_SHARED void cv_gemm_bf16(cv_thread thread, int m, int k, int n, const float *x, const float *w, int far,
                             float *y, const float *bias, const float *residual, cv_activation inner,
                             cv_activation outer) {
-  cv_gemm_of(
-      CV_BFLOATS, thread,
-      (cv_gemm_problem){m, k, n, cv_gemm_steps(1, k), x, w, far, y, bias, residual, inner, outer, NULL});
+  cv_gemm_of(CV_BFLOATS, thread,
+             (cv_gemm_problem){m, k, n, cv_gemm_steps(1, k), x, w, far, y, bias, residual, inner, outer,
+                               NULL, NULL});
 }
 #endif
 

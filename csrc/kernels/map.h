@@ -68,6 +68,8 @@ CV_INLINE void cv_store_lanes(const int bf16, float *p, cv_vec v) {
   }
 }
 
+CV_INLINE int cv_least(int a, int b) { return a < b ? a : b; }
+
 typedef struct cv_range {
   int begin, end;
 } cv_range;

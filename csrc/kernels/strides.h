@@ -57,8 +57,6 @@ CV_INLINE cv_matrix cv_part_of_matrix(cv_matrix m, ptrdiff_t i, ptrdiff_t j) {
   return m;
 }
 
-CV_INLINE int cv_least(int a, int b) { return a < b ? a : b; }
-
 /* The vector of elements (i, j), (i, j + 1) …: `count` of them, then zeros. */
 CV_INLINE cv_vec cv_gather(cv_matrix m, ptrdiff_t i, ptrdiff_t j, int count) {
   float lanes[CV_LANES] = {0};

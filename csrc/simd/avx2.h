@@ -170,6 +170,12 @@ CV_INLINE cv_shorts cv_load_shorts(const uint8_t *p, const uint8_t *q) {
 CV_INLINE cv_shorts cv_load_signed_shorts(const int8_t *p) {
   return (cv_shorts)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
 }
+CV_INLINE cv_int cv_load_signed_bytes(const int8_t *p) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
+}
+CV_INLINE cv_vec cv_nibble(cv_int i, const int n) {
+  return cv_from_int((cv_int)((__v8si)cv_int_shl(i, 28 - 4 * n) >> 28));
+}
 CV_INLINE cv_int cv_load_bytes(const uint8_t *p) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 }

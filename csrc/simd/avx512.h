@@ -117,6 +117,14 @@ CV_INLINE cv_shorts cv_load_shorts(const uint8_t *p, const uint8_t *q) {
 CV_INLINE cv_shorts cv_load_signed_shorts(const int8_t *p) {
   return (cv_shorts)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
 }
+CV_INLINE cv_int cv_load_signed_bytes(const int8_t *p) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+/* Its own lowest bits are all that a permutation takes of an index. */
+CV_INLINE cv_vec cv_nibble(cv_int i, const int n) {
+  const cv_vec each = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+  return _mm512_permutexvar_ps(cv_int_shr(i, 4 * n), each);
+}
 CV_INLINE cv_int cv_load_bytes(const uint8_t *p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 }

@@ -161,6 +161,8 @@ CV_INLINE float cv_reduce_max(cv_vec v) {
   return a > b ? a : b;
 }
 
+CV_INLINE cv_int cv_load_signed_bytes(const int8_t *p) { return (cv_int){p[0], p[1], p[2], p[3]}; }
+CV_INLINE cv_vec cv_nibble(cv_int i, const int n) { return cv_from_int(cv_int_shl(i, 28 - 4 * n) >> 28); }
 CV_INLINE cv_int cv_load_bytes(const uint8_t *p) { return (cv_int){p[0], p[1], p[2], p[3]}; }
 CV_INLINE cv_int cv_load_bytes_n(const uint8_t *p, int n) {
   return (cv_int){n > 0 ? p[0] : 0, n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0};

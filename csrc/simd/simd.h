@@ -63,6 +63,8 @@
  *   cv_load_bytes(p)             CV_LANES unsigned bytes as int32; p of any alignment
  *   cv_store_bytes(p, i)         the lowest byte of each lane
  *   cv_load_bytes_n cv_store_bytes_n   the first n of them, as cv_load_n and cv_store_n
+ *   cv_load_signed_bytes(p)      CV_LANES signed bytes as int32; p of any alignment
+ *   cv_nibble(i, n)              the n-th four bits of each lane, from the lowest, signed, as floats
  *   cv_load_pairs(p, q)          lane l is byte l of p and, above it, of q, each as 16 bits: a cell's part
  *
  *   cv_shorts s                  2 * CV_LANES of 16 bits: operators compute modulo 2^16

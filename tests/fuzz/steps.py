@@ -31,6 +31,7 @@ from convoy.graph.ops import (
 )
 from convoy.graph.shapes import pool_bounds
 from fuzz.draft import CHANNELS, LARGEST, SIZES, Draft
+from quantising import round_to_bits
 
 
 def draw_conv2d(d: Draft, x: str) -> None:
@@ -110,7 +111,10 @@ def draw_matmul(d: Draft, x: str) -> None:
         return
     k, n = d.shapes[x][-1], d.pick(CHANNELS)
     bias = [d.add_constant(n)] if d.chance(0.7) else []
-    d.add(MatMul, x, d.add_constant(k, n, scale=(1 / k) ** 0.5), *bias)
+    w = d.add_constant(k, n, scale=(1 / k) ** 0.5)
+    if d.chance(0.25):
+        d.constants[w] = round_to_bits(d.constants[w], d.pick((16, 32, max(k, 1))), d.pick((4, 8)))
+    d.add(MatMul, x, w, *bias)
     if d.chance(0.5):
         draw_activation(d, d.made[-1])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convoy import options
-from convoy.kernels import matmul, product, strided
+from convoy.kernels import gemm, matmul_scaled, product, strided
 from convoy.kernels.conv2d import choose, depthwise, row_points, schedules
 from convoy.kernels.strips import window
 from convoy.plan import maps, tiles
@@ -18,8 +18,10 @@ CSRC = Path(__file__).parents[2] / "csrc"
 
 SHARED = {
     "CV_STRIP_MEMBERS": ("kernels/strips.h", window.MOST_MEMBERS),
-    "CV_GEMM_BLOCKS": ("kernels/gemm_form.h", matmul.GEMM_BLOCKS),
-    "CV_GEMM_DEPTH": ("kernels/gemm_form.h", matmul.GEMM_DEPTH),
+    "CV_GEMM_BLOCKS": ("kernels/gemm_form.h", gemm.GEMM_BLOCKS),
+    "CV_GEMM_DEPTH": ("kernels/gemm_form.h", gemm.GEMM_DEPTH),
+    "CV_GEMM_GROUP": ("kernels/gemm_form.h", matmul_scaled.GROUP),
+    "CV_GEMM_NIBBLES": ("kernels/gemm_scaled_panel.h", matmul_scaled.NIBBLES),
     "CV_PRODUCT_PANELS": ("kernels/product.h", product.PRODUCT_PANELS),
     "CV_STACK": ("kernels/strides.h", strided.STACK),
     "CV_DEPTHWISE_MAX_KERNEL_W": ("kernels/conv2d_depthwise.h", choose.DEPTHWISE_KERNEL_WIDTH),

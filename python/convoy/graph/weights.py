@@ -8,7 +8,7 @@ network came in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -93,52 +93,63 @@ def _scale_of_data(node: Node, graph: Graph) -> float | None:
     return graph.scalar(data.inputs[1])
 
 
-def find_integers(weight: Array, axis: int) -> tuple[Array, Array, Array] | None:
+def find_integers(
+    weight: Array, axis: int, most: int = MOST_STEPS, steps: Sequence[int] = ()
+) -> tuple[Array, Array, Array] | None:
     """A weight as (integers - zero) · scale, with a scale and zero point for each number along an axis.
+
+    Parameters
+    ----------
+    most : int
+        Steps between the least and the largest integer: one less than a power of 2.
+    steps : Sequence[int]
+        How many the largest weight may be, to be tried first.
 
     Returns
     -------
     tuple[Array, Array, Array] | None
-        Integers, scales and zero points, integers and zero points in int8's range; None where some channel
-        is not of that form.
+        Integers, scales and zero points, integers and zero points from -(most + 1) / 2 to most / 2; None
+        where some channel is not of that form.
     """
     rows = np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
     if not np.isfinite(rows).all():
         return None
-    peaks = np.abs(rows).max(axis=1).astype(np.float64)
+    sizes = np.abs(rows)
+    peaks = sizes.max(axis=1).astype(np.float64)
+    smallest = np.min(sizes, axis=1, where=sizes > 0, initial=np.inf)
     multiples = np.zeros(rows.shape, np.int32)
     scales = np.ones(len(rows), np.float32)
-    waiting = peaks > 0
-    for steps in _steps_of(rows, peaks):
-        at = np.flatnonzero(waiting & steps[1])
+    waiting = np.flatnonzero(peaks > 0)
+    for count in dict.fromkeys((*steps, *range(most // 2, 0, -1), *range(most, most // 2, -1))):
+        at = waiting[are_whole(smallest[waiting] / peaks[waiting] * count)]
+        at = at[_may_be_multiples(rows, at, peaks[at] / count)]
         if at.size:
-            fits, found = _as_multiples(rows[at], peaks[at] / steps[0])
+            fits, found = _as_multiples(rows[at], peaks[at] / count)
+            fits &= found.max(axis=1) - found.min(axis=1) <= most
             at, found = at[fits], found[fits]
             multiples[at], scales[at] = found, _best_scales(rows[at], found)
-            waiting[at] = False
-        if not waiting.any():
+            waiting = np.setdiff1d(waiting, at, assume_unique=True)
+        if not waiting.size:
             break
-    least, most = multiples.min(axis=1), multiples.max(axis=1)
-    if waiting.any() or (most - least > MOST_STEPS).any():
+    if waiting.size:
         return None
-    shifted = np.where(least < -128, -128 - least, 127 - most)  # a zero point is a byte as well
-    zeros = np.where((least >= -128) & (most <= 127), 0, shifted)
+    low, high = -(most + 1) // 2, most // 2
+    least, largest = multiples.min(axis=1), multiples.max(axis=1)
+    shifted = np.where(least < low, low - least, high - largest)  # a zero point is one of them as well
+    zeros = np.where((least >= low) & (largest <= high), 0, shifted)
     integers = (multiples + zeros[:, None]).reshape(np.moveaxis(weight, axis, 0).shape)
     return np.moveaxis(integers, 0, axis), scales, zeros
 
 
-def _steps_of(rows: Array, peaks: NDArray[np.float64]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-    """How many steps the largest weight of a channel may be, the usual ones first, and of which channels.
-
-    Of these channels a sample of weights is multiples.
-    """
-    sample = np.sort(np.abs(rows[:, :: max(1, rows.shape[1] // SAMPLE)][:, :SAMPLE]).astype(np.float64))
-    parts = sample / np.where(peaks > 0, peaks, 1)[:, None]
-    for steps in (*range(127, 0, -1), *range(MOST_STEPS, 127, -1)):
-        yield steps, np.all(_are_whole(parts * steps), axis=1)
+def _may_be_multiples(rows: Array, at: NDArray[np.intp], scales: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether a sample of each of some channels is multiples of its scale; short ones need none."""
+    if rows.shape[1] <= 2 * SAMPLE:
+        return np.ones(len(at), np.bool_)
+    sample = rows[at, :: max(1, rows.shape[1] // SAMPLE)][:, :SAMPLE]
+    return np.asarray(are_whole(sample / scales[:, None]).all(axis=1))
 
 
-def _are_whole(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+def are_whole(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
     whole = np.rint(steps)
     return np.asarray(np.abs(steps - whole) <= ROUNDED * np.abs(whole))
 
@@ -146,23 +157,28 @@ def _are_whole(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _as_multiples(rows: Array, scales: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
     """Which rows are multiples of their scale, and of how many steps each number is."""
     steps = rows / scales[:, None]
-    return np.all(_are_whole(steps), axis=1), np.rint(steps).astype(np.int32)
+    return np.all(are_whole(steps), axis=1), np.rint(steps).astype(np.int32)
 
 
-def _best_scales(rows: Array, multiples: NDArray[np.int32]) -> NDArray[np.float32]:
+def _best_scales(rows: Array, multiples: NDArray[np.int32]) -> Array:
     """The float32 scale that gives most of a row's numbers exactly: the likeliest, or one beside it."""
     wide = multiples.astype(np.float64)
-    likely = ((rows * wide).sum(axis=1) / np.maximum((wide * wide).sum(axis=1), 1)).astype(np.float32)
-    best, hits = likely, np.full(len(rows), -1)
-    for direction in (0, -1, 1):
-        scale = np.nextafter(likely, np.float32(direction * np.inf)) if direction else likely
-        exact = (multiples.astype(np.float32) * scale[:, None] == rows).sum(axis=1)
-        best, hits = np.where(exact > hits, scale, best), np.maximum(exact, hits)
-    return np.asarray(best)
+    squares = np.einsum("ij,ij->i", wide, wide)
+    likely = (np.einsum("ij,ij->i", rows, wide) / np.maximum(squares, 1)).astype(np.float32)
+    best: Array = likely.copy()
+    whole = multiples.astype(np.float32)
+    hits = (whole * best[:, None] == rows).sum(axis=1)
+    missed = np.flatnonzero(hits < rows.shape[1])
+    for direction in (-np.inf, np.inf):
+        scale = np.nextafter(likely[missed], np.float32(direction))
+        exact = (whole[missed] * scale[:, None] == rows[missed]).sum(axis=1)
+        better = exact > hits[missed]
+        best[missed[better]], hits[missed[better]] = scale[better], exact[better]
+    return best
 
 
 def _find_multiples(bias: Array, scale: NDArray[np.float32]) -> Array | None:
     """A bias in steps of a scale for each channel; None where it is none."""
     steps = bias.astype(np.float64) / scale
-    legal = np.isfinite(steps).all() and (np.abs(steps) < 2**31 - 1).all() and _are_whole(steps).all()
+    legal = np.isfinite(steps).all() and (np.abs(steps) < 2**31 - 1).all() and are_whole(steps).all()
     return np.rint(steps).astype(np.int64) if legal else None

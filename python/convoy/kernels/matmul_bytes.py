@@ -16,8 +16,8 @@ from convoy.graph.dtypes import BYTES, QUANTISED, cell_elements
 from convoy.graph.graph import Graph
 from convoy.graph.ops import MatMul
 from convoy.kernels.conv2d.bytes import MOST_PRODUCTS, make_requantizing
+from convoy.kernels.gemm import GEMM_BLOCKS, Gemm, PackMatrix
 from convoy.kernels.kernel import KernelKind
-from convoy.kernels.matmul import GEMM_BLOCKS, Gemm, PackMatrix
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.options import Options

@@ -10,8 +10,8 @@ from convoy.codegen.writer import Writer, fields, joined, number
 from convoy.graph.ops import Product
 from convoy.graph.sizes import is_open, smallest
 from convoy.graph.views import View
+from convoy.kernels.gemm import GEMM_BLOCKS, GEMM_DEPTH
 from convoy.kernels.kernel import KernelKind
-from convoy.kernels.matmul import GEMM_BLOCKS, GEMM_DEPTH
 from convoy.kernels.note import make_note
 from convoy.kernels.strided import declare_scratch, stack_views, write_sum_of_nothing, write_view
 from convoy.kernels.values import Values

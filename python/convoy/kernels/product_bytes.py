@@ -17,8 +17,8 @@ from convoy.graph.graph import Graph
 from convoy.graph.ops import Product
 from convoy.graph.sizes import hint, smallest
 from convoy.graph.views import View
+from convoy.kernels.gemm import GEMM_BLOCKS
 from convoy.kernels.kernel import KernelKind
-from convoy.kernels.matmul import GEMM_BLOCKS
 from convoy.kernels.note import make_note
 from convoy.kernels.product import PRODUCT_PANELS
 from convoy.kernels.quantize import numbers, scale_of

@@ -6,6 +6,7 @@ import numpy as np
 
 from fuzz.networks.draft import Draft, Unsuitable
 from fuzz.networks.pointwise import draw_activation
+from quantising import round_to_bits
 
 
 def draw_gemm(d: Draft, x: str) -> None:
@@ -48,7 +49,10 @@ def draw_matmul(d: Draft, x: str) -> None:
         d.add("MatMul", y, x)
     else:
         n = d.pick_channels()
-        y = d.add("MatMul", x, d.constant_like(shape[-1], n, scale=shape[-1] ** -0.5))
+        w = d.constant_like(shape[-1], n, scale=shape[-1] ** -0.5)
+        if d.chance(0.3):
+            w = d.add_array(round_to_bits(d.constants[w], d.pick((16, 32, shape[-1])), d.pick((4, 8))))
+        y = d.add("MatMul", x, w)
         if d.chance(0.5):
             d.add("Add", y, d.constant_like(n))
 
