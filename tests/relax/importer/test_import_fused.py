@@ -8,9 +8,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tvm
+from tvm import relax
 
 import convoy
 from convoy.errors import ModelError
+from convoy.relax.dataflow import is_constant, read_array
 from convoy.relax.importer import load
 
 
@@ -192,6 +195,8 @@ def of_blocks(op: str, bits: int, zeros: str, rng: np.random.Generator) -> onnx.
         constants["z"] = (
             rng.integers(0, 256, count, np.uint8) if zeros == "packed" else rng.random(18, np.float32) * 9
         )
+        if op != "MatMulNBits":
+            constants["z"] = constants["z"].reshape(6, -1)
         more = ", z"
     if op == "MatMulNBits":
         call = f"ms.MatMulNBits <K = {columns}, N = 6, bits = {bits}, block_size = 16> (x, w, s{more})"
@@ -218,6 +223,27 @@ def test_weights_of_few_bits(op: str, bits: int, zeros: str, run_tvm, run_onnx, 
     arrays = [draw(value, rng) for value in model.graph.input]
     (found,), (wanted,) = run_tvm(load(model), *arrays), run_onnx(model, *arrays)
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+def find_constants(module: tvm.IRModule) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+
+    def visit(expr: relax.Expr) -> None:
+        if is_constant(expr):
+            found.append(read_array(expr))
+
+    relax.analysis.post_order_visit(module["main"], visit)
+    return found
+
+
+@pytest.mark.parametrize("zeros", ["", "packed"])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_table_of_bytes_stays_as_small_as_it_is(bits: int, zeros: str, run_tvm, run_onnx, rng) -> None:
+    model = of_blocks("GatherBlockQuantized", bits, zeros, rng)
+    module, places = load(model), np.array([[5, -6, 0], [3, -1, 3]])
+    np.testing.assert_allclose(run_tvm(module, places)[0], run_onnx(model, places)[0], atol=1e-5)
+    constants = [c for c in find_constants(module) if c.ndim > 1]
+    assert max(c.nbytes for c in constants) == max(6 * 48 * bits // 8, 6 * 3 * 4)
 
 
 @pytest.mark.parametrize("zeros", [False, True])

@@ -83,9 +83,9 @@ def matmul_of_blocks(call: Call) -> str | None:
 def gather_of_blocks(call: Call) -> str | None:
     """GatherBlockQuantized: rows of a table of integers, in bytes or not, whose blocks have scales."""
     shape, packed = call.shape(0), call.dtype_name(0) == "uint8"
-    if not shape or prod(shape) * (8 // max(call.attribute("bits", 4), 1) if packed else 1) > _MOST_WEIGHTS:
+    if not shape:
         return None
-    if call.dtype_name(0) in _FOUR_BITS:
+    if call.dtype_name(0) in _FOUR_BITS and prod(shape) <= _MOST_WEIGHTS:
         return _gather_of_four_bits(call, shape) if call.opset >= 21 else None
     return _gather_of_bytes(call, shape) if packed else None
 
@@ -95,32 +95,39 @@ def _gather_of_four_bits(call: Call, shape: tuple[int, ...]) -> str:
     axis = call.attribute("quantize_axis", 1) % len(shape)
     zero = "zeros" if call.has(3) else ""
     return f"""{parameters(call, "w at scales zeros")} => (y) {{
-        {_scale_blocks(call, "w", zero, axis, shape[axis])}
+        {_scale_blocks(call, "w", "scales", zero, axis, shape[axis])}
         y = Gather <axis = {call.attribute("gather_axis", 0)}> (rows, at)
     }}"""
 
 
 def _gather_of_bytes(call: Call, shape: tuple[int, ...]) -> str | None:
-    """Rows of a table of bytes that hold 8 / bits integers each; a zero point left out is 2^(bits - 1)."""
+    """Rows of a table of bytes that hold 8 / bits integers each; a zero point left out is 2^(bits - 1).
+
+    The rows are gathered first, so that the table stays as small as it is in the file.
+    """
     bits, block = call.attribute("bits", 4), call.attribute("block_size", 128)
-    if bits not in (2, 4, 8) or block < 1 or len(shape) < 2:
+    if bits not in (2, 4, 8) or block < 1 or len(shape) < 2 or call.attribute("gather_axis", 0):
         return None
-    each, width = 8 // bits, shape[-1] * 8 // bits
+    each, width, between = 8 // bits, shape[-1] * 8 // bits, list(shape[1:-1])
     blocks = -(-width // block)
     zero = f"half = Constant <value = int32[1] {{{1 << (bits - 1)}}}> () wz = Sub (wu, half)"
     if call.has(3):
         packed = -(-blocks // each) * each
-        zero = f"{_unpack('zeros', 'zu', bits, [*shape[:-1], packed])} wz = Identity (wu)"
+        zero = f"""z_rows = Gather <axis = 0> (zeros, places)
+            {_unpack("z_rows", "zu", bits, [-1, *between, packed])} wz = Identity (wu)"""
     return f"""{parameters(call, "w at scales zeros")} => (y) {{
-        {_unpack("w", "wu", bits, [*shape[:-1], width])} {zero}
-        {_scale_blocks(call, "wz", "zu" if call.has(3) else "", len(shape) - 1, width)}
-        y = Gather <axis = 0> (rows, at)
+        flat = Constant <value_ints = [-1]> () places = Reshape (at, flat)
+        w_rows = Gather <axis = 0> (w, places) s_rows = Gather <axis = 0> (scales, places)
+        {_unpack("w_rows", "wu", bits, [-1, *between, width])} {zero}
+        {_scale_blocks(call, "wz", "s_rows", "zu" if call.has(3) else "", len(shape) - 1, width)}
+        row_to = Constant <value_ints = {[*between, width]}> () at_shape = Shape (at)
+        y_to = Concat <axis = 0> (at_shape, row_to) y = Reshape (rows, y_to)
     }}"""
 
 
-def _scale_blocks(call: Call, w: str, zero: str, axis: int, length: int) -> str:
+def _scale_blocks(call: Call, w: str, scales: str, zero: str, axis: int, length: int) -> str:
     """Nodes of ``rows``, of the type of the scales."""
     kind, place = call.dtype(2) or TensorProto.FLOAT, (axis, call.attribute("block_size", 128), length)
     centred = f"{spread(zero, 'zf', *place)} wd = Sub (wf, zf)" if zero else "wd = Identity (wf)"
-    return f"""wf = Cast <to = {TensorProto.FLOAT}> ({w}) {centred} {spread("scales", "sf", *place)}
+    return f"""wf = Cast <to = {TensorProto.FLOAT}> ({w}) {centred} {spread(scales, "sf", *place)}
         wide = Mul (wd, sf) rows = Cast <to = {kind}> (wide)"""
