@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, tirx
 
 import convoy
-from convoy.errors import ModelError
+from convoy.errors import ConvoyError, ModelError
 from convoy.relax.importer import load
 from convoy.relax.importer.sizes import Algebra, fold_node, known_array, known_numbers
 from convoy.relax.importer.sizes.algebra import Ratio
@@ -334,7 +334,7 @@ def test_a_size_that_a_run_finds_may_be_none_of_what_is_compared() -> None:
     grown = algebra.add(found, algebra.modulo(found, 2))
     assert isinstance(algebra.most(grown, 2), tirx.Max)
     assert algebra.compare("Greater", h, algebra.divide(h, 2)) is True  # the twin
-    assert list(algebra.filled) == [h]
+    assert list(algebra.filled) == [(h,)]
 
 
 def test_what_would_be_another_size_of_none_is_not_chosen(algebra: Algebra) -> None:
@@ -346,7 +346,7 @@ def test_what_would_be_another_size_of_none_is_not_chosen(algebra: Algebra) -> N
     assert algebra.same(algebra.most(algebra.add(left, 1), 0), algebra.add(left, 1))  # the twin
     assert not algebra.filled
     assert algebra.at_least(left, 0)
-    assert list(algebra.filled) == [h]
+    assert list(algebra.filled) == [(h,)]
     assert algebra.same(algebra.most(left, 0), left)  # no call gets there with a size of 0 now
 
 
@@ -355,7 +355,7 @@ def test_a_size_that_others_are_divided_by_is_not_taken_for_none(divide, algebra
     # BigBird's blocks of 4: of a size of 0, TVM's arithmetic raises an error
     blocks = algebra.divide(h, 4)
     assert algebra.compare("GreaterOrEqual", 1, h * 4 // blocks) is False
-    assert list(algebra.filled) == [h]
+    assert list(algebra.filled) == [(h,)]
     assert algebra.compare("GreaterOrEqual", 1, divide(h + 3, blocks) + 2) is False
     assert algebra.compare("GreaterOrEqual", 5, divide(h, blocks)) is None  # the twin
 
@@ -366,7 +366,7 @@ def test_a_remainder_that_is_not_found_asks_for_no_elements(algebra: Algebra) ->
     assert isinstance(algebra.modulo(algebra.multiply(h, 7), 8), tirx.FloorMod)
     assert not algebra.filled
     assert str(algebra.modulo(before, h)) == str(before)  # the twin: of h = 0 it is none
-    assert list(algebra.filled) == [h]
+    assert list(algebra.filled) == [(h,)]
 
 
 def test_what_is_not_asked_for_is_not_concluded(algebra: Algebra) -> None:
@@ -374,7 +374,7 @@ def test_what_is_not_asked_for_is_not_concluded(algebra: Algebra) -> None:
     assert not algebra.at_least(1, algebra.multiply(h, 2))
     assert not algebra.filled
     assert algebra.compare("GreaterOrEqual", 1, algebra.multiply(h, 2)) is False  # the twin
-    assert list(algebra.filled) == [h]
+    assert list(algebra.filled) == [(h,)]
 
 
 def test_what_is_doubled_and_added_to_may_be_none(run_onnx) -> None:
@@ -390,3 +390,32 @@ def test_what_is_doubled_and_added_to_may_be_none(run_onnx) -> None:
     for length in (0, 1, 3):
         x = np.arange(2 * length, dtype="float32").reshape(2, length)
         np.testing.assert_array_equal(run([x])[0], run_onnx(model, x)[0])
+
+
+def test_one_of_several_sizes_has_to_be_there_where_any_of_them_would_do(algebra: Algebra) -> None:
+    assert algebra.least(h + w, 1) == 1
+    assert list(algebra.filled) == [(h, w)]
+    algebra.filled.clear()
+    assert algebra.compare("GreaterOrEqual", algebra.multiply(h, w), 1) is True  # the twin: each has to
+    assert list(algebra.filled) == [(h,), (w,)]
+
+
+def test_the_last_row_of_what_is_joined_is_there_where_one_of_both_is(run_onnx) -> None:
+    # as of a cache, which is empty before the first token
+    graph = helper.make_graph(
+        [node("Concat", ["x", "z"], ["all"], axis=1), node("Slice", ["all", "last", "end", "one"], ["y"])],
+        "last",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, name]) for name in "xz"],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.array([n]), name)
+            for name, n in (("last", -1), ("end", 99), ("one", 1))
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    run = convoy.load(convoy.compile(model)).run
+    for sizes in ((0, 2), (3, 0), (1, 1)):
+        arrays = [np.arange(2 * size, dtype="float32").reshape(2, size) for size in sizes]
+        np.testing.assert_array_equal(run(arrays)[0], run_onnx(model, *arrays)[0])
+    with pytest.raises(ConvoyError, match="x \\+ z is less than 1; give larger inputs"):
+        run([np.zeros((2, 0), "float32")] * 2)

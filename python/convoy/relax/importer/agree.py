@@ -7,6 +7,8 @@ call proves or refuses.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import tvm
@@ -18,6 +20,7 @@ from convoy.relax.dataflow import op_name
 from convoy.relax.importer.multiples import MULTIPLES, Multiple, find_multiple
 from convoy.relax.importer.node_error import NodeError
 from convoy.relax.importer.sizes import Algebra
+from convoy.relax.importer.sizes.algebra import Filled
 from convoy.relax.shortage import Shortage
 
 BROADCASTING = frozenset(
@@ -140,13 +143,15 @@ _RESIZE = (
 
 
 def require(
-    module: tvm.IRModule, filled: Sequence[tirx.Var], learned: Mapping[tirx.Var, tuple[Any, str]]
+    module: tvm.IRModule, filled: Sequence[Filled], learned: Mapping[tirx.Var, tuple[Any, str]]
 ) -> tvm.IRModule:
-    """The module with a call of its ``main`` ended where one of these sizes is 0.
+    """The module with a call of its ``main`` ended where all of some sizes are 0.
 
     Where a symbol is, or the size that was learned of it: that is told with what the size is of.
     """
-    shortages = [Shortage(symbol, 1) for symbol in filled if symbol not in learned]
+    apart = {sizes[0] for sizes in filled if len(sizes) == 1} | learned.keys()
+    needed = [sizes for sizes in filled if len(sizes) == 1 or apart.isdisjoint(sizes)]
+    shortages = [Shortage(reduce(add, sizes), 1) for sizes in needed if sizes[0] not in learned]
     shortages += [Shortage(size, 1, of) for size, of in learned.values()]
     if not shortages:
         return module

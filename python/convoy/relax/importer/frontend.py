@@ -72,6 +72,7 @@ from convoy.relax.importer.sizes import (
     known_array,
     known_numbers,
 )
+from convoy.relax.importer.sizes.algebra import Filled
 from convoy.relax.importer.weights import fit_to_weights
 
 BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
@@ -193,9 +194,10 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         """Tensors that are computed from open sizes."""
 
     @property
-    def filled(self) -> list[tirx.Var]:
-        """Sizes of the inputs of which something was concluded that is wrong where they are 0."""
-        return [self.divided.whole.get(symbol, symbol) for symbol in self.bb.algebra.filled]
+    def filled(self) -> list[Filled]:
+        """Sizes of the inputs of which something was concluded that is wrong where all together are 0."""
+        whole = self.divided.whole
+        return [tuple(whole.get(symbol, symbol) for symbol in sizes) for sizes in self.bb.algebra.filled]
 
     def unknown_ops(self) -> set[str]:
         unknown = {
@@ -274,7 +276,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         if not self.captured.depth:
             own = [s for s in symbols if isinstance(s, tirx.Var)]
             self.bb.algebra.given = {symbol: (str(symbol.name), 1) for symbol in own}
-        self.bb.algebra.filled |= dict.fromkeys(s for s in symbols if str(s) in self.model.filled)
+        self.bb.algebra.filled |= dict.fromkeys((s,) for s in symbols if str(s) in self.model.filled)
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         """One after the other; those that only compute sizes are computed here."""
@@ -321,7 +323,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         found = self.read_known(node.input[0])
         self.at, self.op, self.bb.node = f"If {node.name}", "If", node.name
         if found is not None and found.fixed and found.elements.size == 1:
-            self.model.filled |= set(map(str, self.filled))
+            self.model.filled |= {str(symbol) for sizes in self.filled for symbol in sizes}
             raise Chosen(node.name, bool(found.elements.item()))
         graph = self.model.graph
         if (squeezing := squeezing_branch(node)) is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial, reduce
 from math import inf, lcm
+from operator import add
 from typing import Any, NamedTuple, TypeAlias
 
 import tvm
@@ -41,12 +42,24 @@ Number: TypeAlias = Any
 """An int, a bool, a float, an expression or a ``Ratio``."""
 
 
+Filled: TypeAlias = tuple[tirx.Var, ...]
+"""Open sizes, one of which has to be at least 1."""
+
+
 class _Simplest(NamedTuple):
-    """An expression, its simplest form, and whether that is another number where a size is 0."""
+    """An expression, its simplest form, and the sizes with which that is another number where all are 0."""
 
     value: Any
     form: Any
-    wrong_of_none: bool
+    filled: tuple[Filled, ...]
+
+
+def _never(analyzer: Analyzer) -> bool:
+    return False
+
+
+def _is_simplified(value: Any, form: Any, analyzer: Analyzer) -> bool:
+    return bool(structural_equal(form, analyzer.simplify(value)))
 
 
 class Algebra:
@@ -55,7 +68,7 @@ class Algebra:
     def __init__(self) -> None:
         self._analyzer = Analyzer()
         self._with_empty = Analyzer()
-        self.filled: dict[tirx.Var, None] = {}
+        self.filled: dict[Filled, None] = {}
         """Symbols of which something was concluded that is wrong where they are 0."""
         self.given: dict[tirx.Var, tuple[str, int]] = {}
         """Symbols of the open sizes of a model's inputs: which it is, and how often the symbol.
@@ -109,27 +122,35 @@ class Algebra:
         if found is None:
             found = self._find_simplest(value)
             known.append(found)
-        if found.wrong_of_none:
-            self._note_filled(value)
+        self.filled |= dict.fromkeys(found.filled)
         return found.form
 
     def _find_simplest(self, value: Any) -> _Simplest:
         forms = [self._analyzer.simplify(value)]
-        wrong = self._differs_of_none(value, forms[0])
+        filled = self._filled_for(value, partial(_is_simplified, value, forms[0]))
         if _has_rests(forms[0]):
             without = _without_rests(forms[0])
             forms.append(self._analyzer.simplify(without))
-            wrong |= self._differs_of_none(without, forms[1])
+            filled += self._filled_for(without, partial(_is_simplified, without, forms[1]))
         forms += [form for form in map(_one_form, (value, *forms)) if form is not None]
         simplest = min(reversed(forms), key=_complexity)
         form = int(simplest) if isinstance(simplest, tirx.IntImm) else simplest
-        return _Simplest(value, form, wrong)
+        return _Simplest(value, form, tuple(dict.fromkeys(filled)))
 
-    def _differs_of_none(self, value: Any, simple: Any) -> bool:
-        return not structural_equal(simple, self._with_empty.simplify(value))
+    def _filled_for(self, value: Any, holds: Callable[[Analyzer], bool]) -> tuple[Filled, ...]:
+        """Which sizes of a value have to be at least 1 for what was found of it: one of them, or each."""
+        if holds(self._with_empty):
+            return ()
+        symbols = tuple(tirx.analysis.undefined_vars(value))
+        open_sizes = tuple(v for v in symbols if v.name != LATE)
+        if len(open_sizes) > 1:
+            with self._with_empty.constraint_scope(reduce(add, open_sizes) >= 1):
+                if holds(self._with_empty):
+                    return (open_sizes,)
+        return tuple((v,) for v in open_sizes)
 
-    def _note_filled(self, value: Any) -> None:
-        self.filled |= dict.fromkeys(v for v in tirx.analysis.undefined_vars(value) if v.name != LATE)
+    def _note_filled(self, value: Any, holds: Callable[[Analyzer], bool] = _never) -> None:
+        self.filled |= dict.fromkeys(self._filled_for(value, holds))
 
     def sizes(self, tensor: Any) -> list[Any] | None:
         """The lengths of a tensor's axes; None if they are unknown."""
@@ -153,8 +174,7 @@ class Algebra:
     def _prove(self, condition: Any) -> bool:
         if not self._analyzer.can_prove(condition):
             return self._prove_by_bounds(condition) or self._prove_by_remainders(condition)
-        if not self._with_empty.can_prove(condition):
-            self._note_filled(condition)
+        self._note_filled(condition, lambda analyzer: analyzer.can_prove(condition))
         return True
 
     def _prove_by_bounds(self, condition: Any) -> bool:
@@ -199,9 +219,9 @@ class Algebra:
         """Are two whole numbers certainly equal?"""
         if isinstance(a, int) and isinstance(b, int):
             return a == b
-        if self._analyzer.can_prove_equal(_expr(a), _expr(b)):
-            if not self._with_empty.can_prove_equal(_expr(a), _expr(b)):
-                self._note_filled(tirx.EQ(_expr(a), _expr(b)))
+        left, right = _expr(a), _expr(b)
+        if self._analyzer.can_prove_equal(left, right):
+            self._note_filled(tirx.EQ(left, right), lambda analyzer: analyzer.can_prove_equal(left, right))
             return True
         return self._prove_by_remainders(tirx.EQ(_expr(a), _expr(b)))
 
