@@ -69,3 +69,12 @@ def test_blocks_of_other_lengths_are_left() -> None:
 
 def test_more_bits_than_eight_are_left() -> None:
     assert find_scaled(matrix_of_bits(64, 16, 32, 9)) is None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e-45, 1e-40, 2e37])
+def test_the_smallest_and_the_largest_floats_are_no_trouble(scale: float) -> None:
+    weight = random.integers(-8, 8, (64, 8)).astype(np.float32) * np.float32(scale)
+    found = find_scaled(weight)
+    assert found is not None
+    np.testing.assert_array_equal(floats(found), weight)

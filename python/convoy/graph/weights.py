@@ -124,10 +124,12 @@ def find_integers(
         at = waiting[are_whole(smallest[waiting] / peaks[waiting] * count)]
         at = at[_may_be_multiples(rows, at, peaks[at] / count)]
         if at.size:
-            fits, found = _as_multiples(rows[at], peaks[at] / count)
-            fits &= found.max(axis=1) - found.min(axis=1) <= most
+            with np.errstate(all="ignore"):  # of the smallest floats a scale is 0
+                fits, found = _as_multiples(rows[at], peaks[at] / count)
+                fits &= found.max(axis=1) - found.min(axis=1) <= most
             at, found = at[fits], found[fits]
-            multiples[at], scales[at] = found, _best_scales(rows[at], found)
+            multiples[at] = found
+            scales[at] = _best_scales(rows[at], found, peaks[at] / count)
             waiting = np.setdiff1d(waiting, at, assume_unique=True)
         if not waiting.size:
             break
@@ -154,24 +156,27 @@ def are_whole(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(np.abs(steps - whole) <= ROUNDED * np.abs(whole))
 
 
-def _as_multiples(rows: Array, scales: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+def _as_multiples(rows: Array, scales: NDArray[np.float64]) -> tuple[NDArray[np.bool_], Array]:
     """Which rows are multiples of their scale, and of how many steps each number is."""
-    steps = rows / scales[:, None]
-    return np.all(are_whole(steps), axis=1), np.rint(steps).astype(np.int32)
+    steps = rows / scales.astype(np.float32)[:, None]
+    whole = np.rint(steps)
+    return np.all(np.abs(steps - whole) <= ROUNDED * np.abs(whole), axis=1), whole
 
 
-def _best_scales(rows: Array, multiples: NDArray[np.int32]) -> Array:
+def _best_scales(rows: Array, whole: Array, scales: NDArray[np.float64]) -> Array:
     """The float32 scale that gives most of a row's numbers exactly: the likeliest, or one beside it."""
-    wide = multiples.astype(np.float64)
-    squares = np.einsum("ij,ij->i", wide, wide)
-    likely = (np.einsum("ij,ij->i", rows, wide) / np.maximum(squares, 1)).astype(np.float32)
-    best: Array = likely.copy()
-    whole = multiples.astype(np.float32)
+    best: Array = scales.astype(np.float32)
     hits = (whole * best[:, None] == rows).sum(axis=1)
     missed = np.flatnonzero(hits < rows.shape[1])
-    for direction in (-np.inf, np.inf):
-        scale = np.nextafter(likely[missed], np.float32(direction))
-        exact = (whole[missed] * scale[:, None] == rows[missed]).sum(axis=1)
+    wide, there = whole[missed].astype(np.float64), rows[missed]
+    squares = np.einsum("ij,ij->i", wide, wide)
+    likely = (np.einsum("ij,ij->i", there, wide) / np.maximum(squares, 1)).astype(np.float32)
+    for scale in (
+        likely,
+        np.nextafter(likely, np.float32(-np.inf)),
+        np.nextafter(likely, np.float32(np.inf)),
+    ):
+        exact = (whole[missed] * scale[:, None] == there).sum(axis=1)
         better = exact > hits[missed]
         best[missed[better]], hits[missed[better]] = scale[better], exact[better]
     return best

@@ -6,7 +6,8 @@ What is computed from open sizes becomes expressions of them later (``sizes/``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -62,29 +63,44 @@ class _Evaluation:
         self.model = model
         self.shapes = shapes
         self.constants = model.constants() | _empty_inputs(model)
+        self.forgotten: set[str] = set()
         self.opsets = {entry.domain: entry.version for entry in model.skeleton.opset_import}
 
     def run(self) -> bool:
         """Whether anything was found."""
         kept = []
         changed = False
+        readers = Counter(name for node in self.model.graph.node for name in names_read(node))
+        readers.update(output.name for output in self.model.graph.output)
         for node in self.model.graph.node:
             results = self.compute(node)
             if results is not None and all(array.size for array in results):
                 changed = True
                 for name, array in zip(node.output, results, strict=False):
                     self.keep(name, array)
+                readers.subtract(names_read(node))
+                self.forget(name for name in node.input if not readers[name])
                 continue
             if results is not None:  # TVM cannot store an empty constant, but what follows may use it
                 self.constants |= dict(zip(node.output, results, strict=False))
             kept.append(node)
         del self.model.graph.node[:]
         self.model.graph.node.extend(kept)
+        inputs = [value for value in self.model.graph.input if value.name not in self.forgotten]
+        del self.model.graph.input[:]
+        self.model.graph.input.extend(inputs)
         return changed
 
     def keep(self, name: str, array: Array) -> None:
         self.model.add_constant(name, array)
         self.constants[name] = array
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Free large constants that nobody reads any more: to unpack a weight takes many times its size."""
+        for name in names:
+            if name in self.model.weights:
+                del self.model.weights[name], self.constants[name]
+                self.forgotten.add(name)
 
     def compute(self, node: onnx.NodeProto) -> list[Array] | None:
         """The outputs of a node that is constant, or None."""

@@ -16,16 +16,16 @@ _FOUR_BITS = ("int4", "uint4")
 
 
 def _unpack(x: str, y: str, bits: int, shape: list[int]) -> str:
-    """``y``, integers of ``shape``, from bytes that hold 8 / bits of them each, the lowest bits first."""
-    lines = [f"{x}_int = Cast <to = 6> ({x})"]
+    """``y``, bytes of ``shape``, from those that hold 8 / bits numbers each, the lowest bits first."""
+    lines: list[str] = []
     each = 8 // bits
-    rest, parts = f"{x}_int", []
+    rest, parts = x, []
     for i in range(each):
         if i == each - 1:
             lines.append(f"{y}{i} = Identity ({rest})")
         else:
             lines.append(
-                f"{y}_by{i} = Constant <value = int32 {{{1 << bits}}}> ()"
+                f"{y}_by{i} = Constant <value = uint8 {{{1 << bits}}}> ()"
                 f" {y}_over{i} = Div ({rest}, {y}_by{i})"
                 f" {y}_whole{i} = Mul ({y}_over{i}, {y}_by{i}) {y}{i} = Sub ({rest}, {y}_whole{i})"
             )
@@ -110,7 +110,8 @@ def _gather_of_bytes(call: Call, shape: tuple[int, ...]) -> str | None:
         return None
     each, width, between = 8 // bits, shape[-1] * 8 // bits, list(shape[1:-1])
     blocks = -(-width // block)
-    zero = f"half = Constant <value = int32[1] {{{1 << (bits - 1)}}}> () wz = Sub (wu, half)"
+    zero = f"""half = Constant <value = int32[1] {{{1 << (bits - 1)}}}> ()
+        wi = Cast <to = 6> (wu) wz = Sub (wi, half)"""
     if call.has(3):
         packed = -(-blocks // each) * each
         zero = f"""z_rows = Gather <axis = 0> (zeros, places)
