@@ -29,7 +29,13 @@ from convoy.graph.verify import verify
 from convoy.graph.weights import quantize_weights
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.siblings import merge_siblings
-from convoy.kernels.integers import halve_where_it_pays, halving_pays, keep_integers, steps_pay
+from convoy.kernels.integers import (
+    halve_where_it_pays,
+    halving_pays,
+    keep_integers,
+    read_columns_where_it_pays,
+    steps_pay,
+)
 from convoy.kernels.planner import make_plan
 from convoy.kernels.registry import emit_step
 from convoy.log import log_step
@@ -117,6 +123,7 @@ def generate(
     pays = halving_pays(target, threads, options)
     graph = quantize_weights(quantize_steps(graph, pays, steps_pay(target, threads, options)))
     graph = halve_where_it_pays(graph, pays, target, threads, options)
+    graph = read_columns_where_it_pays(graph, target, threads, options)
     graph = keep_integers(prepare_bytes(graph), target, threads, options, report)
     graph = merge_siblings(drop_unseen_taps(graph), target, threads, report)
     verify(graph)
