@@ -1,4 +1,4 @@
-"""graph/columns.py: one channel of bytes is read as four, of columns that follow one another."""
+"""graph/columns.py: one or two channels of bytes are read as four, of columns that follow one another."""
 
 from __future__ import annotations
 
@@ -76,6 +76,8 @@ FORMS = {
     "whole cells": sound((1, 80), (1, 4), size=(1, 400)),
     "image": sound((5, 5), (1, 1), (2, 2, 2, 2), size=(19, 23)),
     "image, strides": sound((3, 6), (2, 2), (1, 0, 2, 1), (2, 1), size=(19, 23)),
+    "stereo": sound((1, 8), (1, 4), (0, 2, 0, 2), channels=2),
+    "stereo, an odd number": sound((3, 5), (1, 2), (1, 2, 1, 0), (1, 3), channels=2, size=(9, 40)),
     "signed": sound((1, 10), (1, 5), (0, 5, 0, 3), held=("int8", -11)),
     "weights of a zero point": sound((1, 10), (1, 5), weight=("uint8", 3)),
 }
@@ -86,8 +88,8 @@ def test_four_columns_are_channels_and_the_answer_is_the_same(form: str) -> None
     graph = FORMS[form]
     made = read_columns(graph, always)
     verify(made)
-    out, _, rows, taps = anchor(graph)
-    assert anchor(made) == (out, 4, rows, -(-taps // 4))
+    out, channels, rows, taps = anchor(graph)
+    assert anchor(made) == (out, 4, rows, -(-taps * channels // 4))
     for one, other in zip(*(run(g, draw(graph), np.float64) for g in (graph, made)), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -103,7 +105,7 @@ def test_kernels_agree_with_exact_evaluation(form: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "graph", [sound(channels=2), sound((1, 3)), sound((9, 1), size=(40, 5))], ids=["two channels", "3", "1"]
+    "graph", [sound(channels=3), sound((1, 3)), sound((9, 1), size=(40, 5))], ids=["channels", "3", "1"]
 )
 def test_others_are_left(graph: Graph) -> None:
     assert read_columns(graph, always).nodes == graph.nodes

@@ -55,7 +55,7 @@ def halve_where_it_pays(
 
 
 def read_columns_where_it_pays(graph: Graph, target: Target, threads: int, options: Options) -> Graph:
-    """The graph with four columns as channels where a convolution of one channel is quicker so."""
+    """The graph with columns as channels where a convolution of one or two channels is quicker so."""
     tried = read_columns(graph, lambda node, graph: True)
 
     def pays(node: Conv2d, graph: Graph) -> bool:
