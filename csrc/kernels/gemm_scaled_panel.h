@@ -68,18 +68,6 @@ static inline float cv_gemm_sum_of(const float *x, int count) {
   return cv_reduce_add(sum);
 }
 
-/* The sum of x (whole - zero) over a block: the difference of two sums would be none of infinite x. */
-static __attribute__((noinline)) cv_vec cv_gemm_scaled_apart(const int bits, const float *x,
-                                                             const void *panel, int begin, int end,
-                                                             const int b, cv_vec zero) {
-  cv_vec sum = cv_zero();
-  for (int p = begin; p < end; p++) {
-    const cv_vec whole = cv_gemm_whole(bits, panel, p / CV_GEMM_NIBBLES, p % CV_GEMM_NIBBLES, b);
-    sum = cv_fma(cv_load1(x + p), cv_sub(whole, zero), sum);
-  }
-  return sum;
-}
-
 /* total += the steps [begin, end), a block, of some rows times a panel; `zero` may be NULL. */
 CV_INLINE void cv_gemm_scaled_block(const int bits, cv_vec total[][CV_GEMM_BLOCKS], const float *const x[],
                                     const void *panel, int begin, int end, const float *scale,
@@ -101,20 +89,35 @@ CV_INLINE void cv_gemm_scaled_block(const int bits, cv_vec total[][CV_GEMM_BLOCK
   for (; p < end; p++) cv_gemm_scaled_steps(bits, sum, x, p, panel, rows, p % CV_GEMM_NIBBLES, 1);
   CV_UNROLL
   for (int r = 0; r < rows; r++) {
-    const float of = zero ? cv_gemm_sum_of(x[r] + begin, end - begin) : 0.0f;
-    const int whole = of - of == 0.0f;
+    const cv_vec of = zero ? cv_set1(cv_gemm_sum_of(x[r] + begin, end - begin)) : cv_zero();
     CV_UNROLL
     for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
       cv_vec each = sum[r][0][b];
       if (rows < CV_GEMM_CHAINS) each = cv_add(each, sum[r][1][b]);
       if (rows == 1) each = cv_add(each, cv_add(sum[r][2][b], sum[r][3][b]));
-      if (zero) {
-        const cv_vec none = cv_load(zero + b * CV_LANES);
-        each = whole ? cv_fnma(cv_set1(of), none, each)
-                     : cv_gemm_scaled_apart(bits, x[r], panel, begin, end, b, none);
-      }
+      if (zero) each = cv_fnma(of, cv_load(zero + b * CV_LANES), each);
       total[r][b] = cv_fma(each, cv_load(scale + b * CV_LANES), total[r][b]);
     }
+  }
+}
+
+/* The same of one row, each product as that of floats: of large x the sums of whole numbers overflow, and
+ * of infinite ones their difference is none. */
+static __attribute__((noinline)) void cv_gemm_scaled_row_of_floats(const int bits, const cv_gemm_scales *s,
+                                                                   int k, const float *x, const void *w,
+                                                                   int panel, int columns, float *y,
+                                                                   const float *start) {
+  const void *whole = cv_gemm_panel_of(bits, w, k, panel);
+  const ptrdiff_t first = (ptrdiff_t)panel * cv_gemm_blocks_of(s, k) * CV_GEMM_PANEL;
+  for (int b = 0; b < CV_GEMM_BLOCKS; b++) {
+    cv_vec total = cv_load(start + b * CV_LANES);
+    for (int p = 0; p < k; p++) {
+      const ptrdiff_t at = first + (ptrdiff_t)(p / s->block) * CV_GEMM_PANEL + b * CV_LANES;
+      const cv_vec none = s->zeros ? cv_load(s->zeros + at) : cv_zero();
+      const cv_vec of = cv_gemm_whole(bits, whole, p / CV_GEMM_NIBBLES, p % CV_GEMM_NIBBLES, b);
+      total = cv_fma(cv_load1(x + p), cv_mul(cv_sub(of, none), cv_load(s->scales + at)), total);
+    }
+    cv_store_n(y + b * CV_LANES, total, cv_gemm_lanes(columns, b));
   }
 }
 
@@ -136,6 +139,18 @@ CV_INLINE void cv_gemm_scaled_tile(const int bits, const cv_gemm_scales *s, int 
     const int end = k - begin < s->block ? k : begin + s->block;
     cv_gemm_scaled_block(bits, total, row, whole, begin, end, s->scales + at,
                          s->zeros ? s->zeros + at : NULL, rows);
+  }
+  cv_vec odd = cv_zero();
+  CV_UNROLL
+  for (int i = 0; i < rows * CV_GEMM_BLOCKS; i++) {
+    const cv_vec of = total[i / CV_GEMM_BLOCKS][i % CV_GEMM_BLOCKS];
+    odd = cv_add(odd, cv_sub(of, of)); /* NaN of what is not finite */
+  }
+  if (cv_any(cv_unordered(odd, odd))) {
+    for (int r = 0; r < count; r++)
+      cv_gemm_scaled_row_of_floats(bits, s, k, x + (ptrdiff_t)r * k, w, panel, columns, y + r * y_row,
+                                   start);
+    return;
   }
   CV_UNROLL
   for (int r = 0; r < rows; r++) {

@@ -28,7 +28,7 @@ static void put(const matrix *w, int p, int j, int value) {
   *word |= (uint32_t)(value & 15) << 4 * (p % CV_GEMM_NIBBLES);
 }
 
-static matrix make_matrix(int k, int n, int bits, int block, int zeros) {
+static matrix make_matrix(int k, int n, int bits, int block, int zeros, float factor) {
   matrix w = {.k = k, .n = n, .bits = bits, .block = block};
   w.panels = (n + CV_GEMM_PANEL - 1) / CV_GEMM_PANEL;
   w.blocks = (k + block - 1) / block;
@@ -40,6 +40,7 @@ static matrix make_matrix(int k, int n, int bits, int block, int zeros) {
   w.zeros = zeros ? check_floats(columns * w.blocks) : NULL;
   memset(w.packed, 0, (size_t)(deep * columns));
   check_fill(w.scales, columns * w.blocks);
+  for (ptrdiff_t i = 0; i < columns * w.blocks; i++) w.scales[i] *= factor;
   for (ptrdiff_t i = 0; zeros && i < columns * w.blocks; i++) w.zeros[i] = (float)(i * 7 % 11 - 5);
   const int most = bits == 8 ? 255 : 15;
   for (int p = 0; p < k; p++) {
@@ -55,7 +56,9 @@ static matrix make_matrix(int k, int n, int bits, int block, int zeros) {
 
 /* x and y start one float past an aligned address. */
 static void check_product(int m, int k, int n, int bits, int block, int zeros, int threads, float poison) {
-  matrix w = make_matrix(k, n, bits, block, zeros);
+  const float factor =
+      fabsf(poison) > 1 && isfinite(poison) ? 1.0f / 256 : 1; /* then the answer is finite */
+  matrix w = make_matrix(k, n, bits, block, zeros, factor);
   float *x = check_floats((ptrdiff_t)m * k + 1), *bias = check_floats(w.panels * CV_GEMM_PANEL);
   float *residual = check_floats((ptrdiff_t)m * n + 1), *y = check_floats((ptrdiff_t)m * n + 1 + GUARD);
   check_fill(x, (ptrdiff_t)m * k + 1);
@@ -114,6 +117,8 @@ int main(void) {
     check_product(1, 37, 35, bits, 16, 0, 2, NAN);
     check_product(5, 37, 35, bits, 16, 1, 2, INFINITY);
     check_product(40, 37, 35, bits, 16, 1, 2, NAN);
+    check_product(3, 37, 35, bits, 16, 0, 2, 1e38f);
+    check_product(3, 37, 35, bits, 16, 1, 2, -1e38f);
   }
   return check_done();
 }

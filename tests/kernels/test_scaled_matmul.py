@@ -74,9 +74,9 @@ def test_a_call_of_several_images_reads_the_weights_once_for_all_rows() -> None:
         np.testing.assert_allclose(found, wanted, atol=BOUND * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, -3e38])
 @pytest.mark.parametrize("zeros", [False, True])
-def test_what_is_not_finite_stays_so(zeros: bool, value: float) -> None:
+def test_large_numbers_are_as_large_as_of_floats(zeros: bool, value: float) -> None:
     b = Builder([1, 3, 64])
     graph = b.graph(b.add(MatMul, "x0", b.constant(matrix_of_bits(64, 40, 16, 4, zeros))))
     (x,) = b.arrays()
@@ -84,8 +84,7 @@ def test_what_is_not_finite_stays_so(zeros: bool, value: float) -> None:
     with np.errstate(invalid="ignore"):
         (wanted,) = run(graph, [x])
     (found,) = backend.load(graph)(x)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
-    np.testing.assert_array_equal(found[np.isinf(wanted)], wanted[np.isinf(wanted)])
+    np.testing.assert_allclose(found, wanted, rtol=BOUND, atol=BOUND)
 
 
 def test_weights_take_as_many_bits_as_they_have() -> None:
