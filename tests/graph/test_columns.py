@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -16,7 +19,8 @@ from convoy.graph.verify import verify
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES
-from quantising import Quantised, agree
+from quantising import Quantised, agree, bytes_targets
+from together import Asked
 
 Pair = tuple[int, int]
 
@@ -94,14 +98,22 @@ def test_four_columns_are_channels_and_the_answer_is_the_same(form: str) -> None
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
-def test_kernels_agree_with_exact_evaluation(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(graph: Graph, *_: object) -> Graph:
-        return read_columns(graph, always)
+@contextmanager
+def whatever_it_costs() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "read_columns_where_it_pays", lambda graph, *_: read_columns(graph, always))
+        yield
 
-    monkeypatch.setattr(backend, "read_columns_where_it_pays", read)
-    agree(FORMS[form], draw(FORMS[form]), off=0.004)
+
+def asked(form: str) -> list[Asked]:
+    return [Asked(FORMS[form], target, under=whatever_it_costs) for target in bytes_targets()]
+
+
+@pytest.mark.slow
+@pytest.mark.together(of=asked)
+@pytest.mark.parametrize("form", FORMS)
+def test_kernels_agree_with_exact_evaluation(form: str, regions) -> None:
+    agree(FORMS[form], draw(FORMS[form]), off=0.004, regions=regions)
 
 
 @pytest.mark.parametrize(
