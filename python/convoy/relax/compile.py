@@ -61,6 +61,7 @@ from convoy.relax.scatter import scatter_by_coordinates
 from convoy.relax.schedule import count_shared, drop_scopes, schedule_loops
 from convoy.relax.share import share_counts
 from convoy.relax.size_tensors import compute_sizes_apart
+from convoy.relax.uncalled import drop_uncalled
 from convoy.relax.unique import find_unique_in_loops
 from convoy.relax.views import MAKES_VIEWS, can_tell_views
 from convoy.relax.wraps import find_least
@@ -247,7 +248,7 @@ def road(settings: Settings | None = None, *, raised: bool = False, example: byt
         signature = read_signature(module)
         chosen.tell("folding and partitioning")
         try:
-            module = give_back_local(options, report)(lift_marked()(module))
+            module = drop_uncalled(report)(give_back_local(options, report)(lift_marked()(module)))
             check_codegens(module)
             if not raised:
                 module = raise_idioms()(module)
