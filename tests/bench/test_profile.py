@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import create_autospec
 
 import numpy as np
@@ -17,7 +18,7 @@ from command import tiny_model
 from convoy.bench.profile import DEAREST, EVENT_SECONDS, one_in
 from convoy.deploy.export import export_library
 from convoy.deploy.traced import EVENT, Recording, TracedRunner
-from convoy.errors import ModelError
+from convoy.errors import ConvoyError, ModelError
 from convoy.report.decision import Roof
 from convoy.report.profile import Part, Profile
 
@@ -141,3 +142,15 @@ def test_inputs_are_taken_by_their_names() -> None:
     assert found.threads == 1
     with pytest.raises(ModelError, match="expected x, got y"):
         convoy.profile(tiny_model(), inputs={"y": x}, seconds=0)
+
+
+@pytest.mark.parametrize("model", [3, None, convoy])
+def test_what_is_no_model_is_told_by_its_type(model: Any) -> None:
+    kind = type(model).__name__
+    with pytest.raises(ModelError, match=rf"^import: {kind}: expected a path or an onnx.ModelProto, got"):
+        convoy.profile(model)
+
+
+def test_what_are_no_options_is_told() -> None:
+    with pytest.raises(ConvoyError, match=r"^options: profile: expected Options, got \{\}"):
+        convoy.profile(tiny_model(), options={})  # type: ignore[arg-type]

@@ -70,6 +70,35 @@ def test_what_is_no_setting_is_named(given: tuple[Any, Any, Any], words: str) ->
     assert str(raised.value).startswith(f"options: compile: {words}")
 
 
+class IRModule:
+    """One is written in lines."""
+
+    def __repr__(self) -> str:
+        return "# from tvm.script\n@I.ir_module"
+
+
+@pytest.mark.parametrize(
+    ("read", "remedy"),
+    [
+        (lambda module: make_settings("partition", module, None), "partition()(module)"),
+        (lambda module: read_report("fold", module), "fold()(module)"),
+        (lambda module: read_passes("no_touch", module, str), "no_touch(a_pass)(module)"),
+    ],
+    ids=["partition", "fold", "no_touch"],
+)
+def test_a_module_belongs_to_the_pass(read: Callable[[Any], Any], remedy: str) -> None:
+    with pytest.raises(ConvoyError) as raised:
+        read(IRModule())
+    assert str(raised.value).endswith(
+        f"got an object of type IRModule; give the module to the pass: {remedy}"
+    )
+
+
+def test_what_is_long_is_told_by_its_type() -> None:
+    with pytest.raises(ConvoyError, match="expected a Report, got an object of type list;"):
+        make_settings("compile", None, list(range(100)))
+
+
 def test_progress_is_told_in_words() -> None:
     lines: list[str] = []
     settings = make_settings("compile", None, None, lines.append)

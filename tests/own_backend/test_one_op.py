@@ -61,6 +61,11 @@ def test_a_function_that_is_not_there_is_an_error(shown: dict[str, Any]) -> None
         convoy.relax.mark("gait", codegen="attention")(shown["module"])
 
 
+def test_a_module_without_a_function_is_an_error() -> None:
+    with pytest.raises(ConvoyError, match=r"^mark: gate: expected a Relax function, got a module without;"):
+        convoy.relax.mark("gate", codegen="attention")(IRModule())
+
+
 @pytest.mark.parametrize("marks", [{"Codegen": "acme"}, {"Composite": "acme.gate"}])
 def test_a_function_of_another_codegen_is_not_taken_from_it(
     shown: dict[str, Any], marks: dict[str, str]

@@ -97,6 +97,12 @@ def test_a_codegen_that_is_no_name_is_an_error(name):
         convoy.relay.partition(conv_relu(1), codegen=name, refuse=refuse)
 
 
+@pytest.mark.parametrize("name", [3, "réseau"])
+def test_a_module_s_name_is_a_text_of_ascii(name: object) -> None:
+    with pytest.raises(ConvoyError, match=rf"^partition: name {name!r}: expected a text of ASCII"):
+        convoy.relay.partition(conv_relu(1), name=name, codegen="acme", refuse=refuse)  # type: ignore[arg-type]
+
+
 def test_a_refusal_that_cannot_be_asked_is_an_error():
     with pytest.raises(
         ConvoyError, match="refuse: expected a function of a call, got an object of type str"

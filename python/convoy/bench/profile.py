@@ -15,13 +15,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+import onnx
+
 from convoy import target
 from convoy.bench.estimates import slowness
 from convoy.bench.inputs import Arrays, model_inputs, read_model, seeded_inputs
 from convoy.bench.machine import Machine
 from convoy.bench.timeline import AROUND, BETWEEN, RUNTIME, TEAM, Key, Timeline
 from convoy.errors import ModelError
-from convoy.offload.settings import Progress
+from convoy.offload.settings import Progress, make_settings
 from convoy.onnx_file import Shapes
 from convoy.options import Options
 from convoy.plan.clock import nominal_roof
@@ -29,8 +31,6 @@ from convoy.report.decision import RegionReport, Report, Roof
 from convoy.report.profile import Kind, Part, Profile, Span
 
 if TYPE_CHECKING:
-    import onnx
-
     from convoy.deploy.traced import Recording, TracedRunner
 
 SECONDS = 3.0
@@ -76,12 +76,12 @@ def profile(
     """
     from convoy.relax.traced import compile_traced
 
-    chosen = options or Options()
+    asked = make_settings("profile", options, report, progress)
+    chosen, report = asked.options, asked.report
     if threads is not None:
         chosen = replace(chosen, threads=threads)
-    report = report if report is not None else Report()
     count = chosen.threads or target.host().cores
-    proto = read_model(model) if isinstance(model, str | Path) else model
+    proto = _read(model)
     given = seeded_inputs(proto, shapes) if inputs is None else _in_order(inputs, proto)
     fixed = {**{name: array.shape for name, array in given.items()}, **(shapes or {})}
     runner, names = compile_traced(model, list(given.values()), fixed, chosen, report, progress)
@@ -161,6 +161,15 @@ def _mean(runs: Sequence[float]) -> float:
 
 def _quarter(runs: int) -> int:
     return max(runs // 4, 1)
+
+
+def _read(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
+    if isinstance(model, str | Path):
+        return read_model(model)
+    if not isinstance(model, onnx.ModelProto):
+        problem = "expected a path or an onnx.ModelProto, got an object of this type"
+        raise ModelError("import", type(model).__name__, problem, "pass one of them")
+    return model
 
 
 def _in_order(inputs: Arrays, model: onnx.ModelProto) -> Arrays:

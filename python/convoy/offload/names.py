@@ -96,6 +96,19 @@ def check_codegen(codegen: str) -> None:
         raise ConvoyError("partition", f"codegen {codegen!r}", problem, "take a name such as acme")
 
 
+def check_module_name(name: str) -> None:
+    """Refuse a name that TVM makes no names of functions of.
+
+    Raises
+    ------
+    ConvoyError
+        For anything but a text of ASCII.
+    """
+    if not isinstance(name, str) or not name.isascii():
+        problem = "expected a text of ASCII characters"
+        raise ConvoyError("partition", f"name {name!r}", problem, "take a name such as resnet50")
+
+
 def check_registered(function: str, codegen: str, entry: str, is_there: Callable[[str], bool]) -> None:
     """Refuse a marked function that no code generator waits for.
 

@@ -43,6 +43,12 @@ class Settings:
         self.tell(f"compiled {done} of {total} C units: {unit}")
 
 
+_MAKE_PASSES = {"fold": "", "partition": "", "no_touch": "a_pass"}
+"""Functions that make a pass, and what of."""
+
+_LONGEST = 100
+"""Characters of what a user gave, written as Python does; its type alone is told of more."""
+
 _settings = InForce("convoy_settings", Settings)
 traced = InForce("convoy_traced", bool)
 """Whether what is compiled tells when each of its steps begins and ends (``convoy/trace.h``)."""
@@ -73,14 +79,11 @@ def make_settings(function: str, options: object, report: object, progress: obje
         For options, a report or a progress that are none.
     """
     if not isinstance(options, Options | None):
-        problem, remedy = f"expected Options, got {options!r}", "write convoy.Options(threads=2)"
-        raise ConvoyError("options", function, problem, remedy)
+        raise _wrong(function, "Options", options, "write convoy.Options(threads=2)")
     if not isinstance(report, Report | None):
-        problem, remedy = f"expected a Report, got {report!r}", "write convoy.Report()"
-        raise ConvoyError("options", function, problem, remedy)
+        raise _wrong(function, "a Report", report, "write convoy.Report()")
     if progress is not None and not callable(progress):
-        problem, remedy = f"expected a function of a text, got {progress!r}", "write progress=print"
-        raise ConvoyError("options", function, problem, remedy)
+        raise _wrong(function, "a function of a text", progress, "write progress=print")
     return Settings(options or Options(), report if report is not None else Report(), progress)
 
 
@@ -105,9 +108,18 @@ def read_passes(function: str, given: object, kind: type[Pass]) -> list[Pass]:
     """
     passes = [given] if isinstance(given, kind) else given
     if not isinstance(passes, Sequence) or not all(isinstance(item, kind) for item in passes):
-        problem = f"expected a pass, or several in a list, got {given!r}"
-        raise ConvoyError("options", function, problem, "make it: relax.transform.FoldConstant()")
+        remedy = "make it: relax.transform.FoldConstant()"
+        raise _wrong(function, "a pass, or several in a list", given, remedy)
     return list(passes)
+
+
+def _wrong(function: str, expected: str, given: object, remedy: str) -> ConvoyError:
+    """What a user gave ``function`` is none of what it takes; a module is for the pass that it makes."""
+    kind, shown = type(given).__name__, repr(given)
+    if kind == "IRModule" and (made_of := _MAKE_PASSES.get(function)) is not None:
+        remedy = f"give the module to the pass: {function}({made_of})(module)"
+    got = shown if len(shown) <= _LONGEST and "\n" not in shown else f"an object of type {kind}"
+    return ConvoyError("options", function, f"expected {expected}, got {got}", remedy)
 
 
 def is_disabled(name: str, context: Any) -> bool:

@@ -36,7 +36,10 @@ def mark(function: str, codegen: str) -> Pass:
         functions = {v.name_hint: v for v, f in module.functions_items() if isinstance(f, relax.Function)}
         if function not in functions:
             names = ", ".join(sorted(functions))
-            raise ConvoyError("mark", function, f"expected one of {names}", "name a function of the module")
+            problem = (
+                f"expected one of {names}" if names else "expected a Relax function, got a module without"
+            )
+            raise ConvoyError("mark", function, problem, "name a function of the module")
         var = functions[function]
         owner = _owner(module[var])
         if owner not in ("", codegen):

@@ -15,7 +15,7 @@ from tvm.ir import BaseFunc, GlobalVar, IRModule
 
 from convoy.errors import ConvoyError
 from convoy.offload.faults import reasons_of, report_marked
-from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, stem
+from convoy.offload.names import KEY, check_codegen, check_module_name, check_names, check_refuse, stem
 from convoy.offload.reasons import OTHER_READING, UNSEEN
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
@@ -111,8 +111,8 @@ def partition(
     RefusedError
         With ``options.strict``, for the first op that is left to TVM.
     ConvoyError
-        For options that are none, a pattern, op or node name that does not exist, a ``codegen`` that is
-        no name, a ``refuse`` that cannot be called or gives a reason that is no text, or a
+        For options that are none, a pattern, op or node name that does not exist, a ``codegen`` or
+        ``name`` that is no name, a ``refuse`` that cannot be called or gives a reason that is no text, or a
         ``PassContext`` without the passes that cut functions out.
     ModelError
         For a module of another type, or a mark that is none.
@@ -121,6 +121,7 @@ def partition(
     chosen, kept = settings.options, settings.report
     before = len(kept.decisions)
     check_codegen(codegen)
+    check_module_name(name)
     check_refuse(refuse)
     _check_passes()
     module = as_module(module)
