@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, get_args
 
 from convoy.errors import ConvoyError
@@ -130,8 +131,10 @@ def read_names(option: str, value: Any) -> frozenset[str]:
     return frozenset(name.strip() for name in names) - {""}
 
 
-def likely_shape(sizes: Sequence[object]) -> str:
-    """How ``--shape`` may be said of an input: its sizes, and likely ones where they are open."""
-    likely = [1, 3, 224, 224] if len(sizes) == 4 else [1, *[16] * (len(sizes) - 1)]
+def shape_option(name: str, sizes: Sequence[object]) -> str:
+    """How a shell may say ``--shape`` of an input: its sizes, and likely ones where they are open."""
+    images = [1, 224, 224, 3] if list(sizes[-1:]) in ([1], [3], [4]) else [1, 3, 224, 224]
+    likely = images if len(sizes) == 4 else [1, *[16] * (len(sizes) - 1)]
     known = (size if isinstance(size, int) and size > 0 else None for size in sizes)
-    return "x".join(str(size or other) for size, other in zip(known, likely, strict=False)) or "1"
+    shape = "x".join(str(size or other) for size, other in zip(known, likely, strict=False)) or "1"
+    return f"--shape {quote(f'{name}={shape}')}"

@@ -7,7 +7,7 @@ import pytest
 from command import tiny_model
 from convoy.bench.inputs import seeded_inputs
 from convoy.errors import ModelError
-from convoy.options import likely_shape
+from convoy.options import shape_option
 
 
 def test_an_input_there_is_no_memory_for() -> None:
@@ -32,7 +32,13 @@ def test_the_same_seed_gives_the_same_input() -> None:
         ([2, "c", 32, "w"], "2x3x32x224"),
         ([None], "1"),
         ([], "1"),
+        ([1, "h", "w", 3], "1x224x224x3"),
+        (("n", "h", "w", 1), "1x224x224x1"),
     ],
 )
 def test_the_shape_of_a_remedy_fits_the_input(sizes: list[object], text: str) -> None:
-    assert likely_shape(sizes) == text
+    assert shape_option("x", sizes) == f"--shape x={text}"
+
+
+def test_a_remedy_is_fit_for_a_shell() -> None:
+    assert shape_option("in put:0", [1]) == "--shape 'in put:0=1'"

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -88,6 +89,7 @@ def test_files_by_name_and_in_order(tmp_path: Path) -> None:
     for given in (
         [str(tmp_path / "a.npy"), str(tmp_path / "b.txt")],
         [f"a={tmp_path}/a.npy", str(tmp_path / "both.npz")],
+        [f"a={tmp_path}/a.npy", f"b=c={tmp_path}/b.txt"],
         [str(tmp_path / "both.npz")],
         [str(tmp_path / "order.npz")],
     ):
@@ -107,8 +109,14 @@ def test_files_by_name_and_in_order(tmp_path: Path) -> None:
         (["none.npz"], "none.npz: expected a file of arrays, got No such file or directory; check"),
         (["."], ".: expected a file of arrays, got Is a directory; check the path"),
         (["bad.npz"], "expected an archive numpy.savez wrote"),
-        (["bad.pb"], "no tensor of ONNX's"),
-        (["bad.txt"], "could not convert string to float"),
+        (["bad.pb"], "bad.pb: expected a tensor of ONNX's, got none: "),
+        (
+            ["bad.txt"],
+            "bad.txt: expected numbers between blanks, commas and line ends, got could not convert",
+        ),
+        (["few.txt"], "got 3 numbers for a: float32 [2, n]; correct it"),
+        (["b=c=half.txt"], "got 1.5 for a number of type int64; correct it"),
+        (["b=c=large.txt"], "got 9223372036854775808 for a number of type int64; correct it"),
         (["objects.npy"], "allow_pickle=False"),
         (["bad.npy"], "bad.npy: expected an array numpy.save wrote, got the magic string is not correct"),
     ],
@@ -121,11 +129,33 @@ def test_files_that_do_not_fit_are_one_line(
     np.save("objects.npy", np.array([{}], object), allow_pickle=True)
     for name in ("bad.npy", "bad.npz", "bad.pb", "bad.txt"):
         Path(name).write_bytes(b"\xffnonsense \x1b[2J")
-    Path("bad.txt").write_text("one two")
+    texts = {"bad": "one two", "few": "1 2 3", "half": "1 1.5", "large": f"1 {2**63}"}
+    for name, text in texts.items():
+        Path(f"{name}.txt").write_text(text)
     with pytest.raises(ModelError) as caught:
         read_inputs(given, TENSORS)
     assert problem in str(caught.value)
     assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([[2**53 + 1, -(2**63)]]),
+        np.array([[255, 0]], np.uint8),
+        np.array([[0.1, 1e300]]),
+        np.array([[0.1, -3e38]], np.float32),
+        np.array([[True, False]]),
+        np.zeros((2, 0), np.float32),
+        np.zeros(0, np.int64),
+    ],
+    ids=lambda array: f"{array.dtype}-{array.size}",
+)
+def test_numbers_in_text_are_what_they_were(array: np.ndarray[Any, Any], tmp_path: Path) -> None:
+    write_outputs([tmp_path / "a.txt"], [array], ["a"])
+    (found,) = read_inputs([str(tmp_path / "a.txt")], [Tensor("a", array.shape, str(array.dtype))])
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
 
 
 def test_text_for_several_open_sizes_is_refused(tmp_path: Path) -> None:

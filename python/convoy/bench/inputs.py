@@ -13,7 +13,7 @@ from onnx.external_data_helper import load_external_data_for_model
 from convoy.errors import ModelError
 from convoy.graph.written_sizes import complete_shapes
 from convoy.onnx_file import Shapes, names_size, parse_file
-from convoy.options import likely_shape
+from convoy.options import shape_option
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -72,7 +72,7 @@ def input_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, tuple[int,
                 "import",
                 f"input {value.name}",
                 f"expected a fixed size in axis {axis}, got {sizes[axis] or 'none'}",
-                f"give its shape, e.g. --shape {value.name}={likely_shape(sizes)}",
+                f"give its shape, e.g. {shape_option(value.name, sizes)}",
             )
     return found
 
@@ -113,7 +113,7 @@ def seeded_inputs(model: onnx.ModelProto, shapes: Shapes | None = None, seed: in
                 "import",
                 f"input {value.name}",
                 f"expected a shape there is memory for, got {list(shape)}",
-                f"give a smaller one, e.g. --shape {value.name}={likely_shape([0] * len(shape))}",
+                f"give a smaller one, e.g. {shape_option(value.name, [0] * len(shape))}",
             ) from error
     return arrays
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,12 +17,20 @@ from convoy.deploy.description import Tensor
 from convoy.deploy.dtypes import DLPACK, numpy_dtype
 from convoy.errors import ModelError
 from convoy.pipes import read_file, seekable
+from convoy.report.decision import count_of
 
 Array = NDArray[Any]
 TEXT = (".txt", ".csv")
 _LONGEST_NAME = 2**16 - 1 - len(".npy")
 """Bytes; an archive keeps the length of an entry's name in 16 bits."""
 ENDINGS = (".npy", ".npz", ".pb", *TEXT)
+
+_FORM = "an array numpy.save wrote", "write it with numpy.save, or name it .npz, .pb, .txt or .csv"
+_FORMS = {
+    ".pb": ("a tensor of ONNX's", "write it with onnx.numpy_helper.from_array, or name it .npy"),
+    **dict.fromkeys(TEXT, ("numbers between blanks, commas and line ends", "correct it, or write an .npy")),
+}
+"""What a file of each ending holds, and what to do where it does not; ``_FORM`` of any other."""
 
 
 def read_inputs(given: Sequence[str], tensors: Sequence[Tensor] | None) -> list[Array]:
@@ -43,7 +52,7 @@ def read_inputs(given: Sequence[str], tensors: Sequence[Tensor] | None) -> list[
     in_order: list[Array] = []
     by_name: dict[str, Array] = {}
     for text in given:
-        name, path = _split(text)
+        name, path = _split(text, names)
         if name:
             by_name[name] = _read(path, _find(tensors, names, name))
         elif path.suffix == ".npz":
@@ -128,10 +137,13 @@ def _is_archive(paths: Sequence[Path]) -> bool:
     return len(paths) == 1 and paths[0].suffix == ".npz"
 
 
-def _split(text: str) -> tuple[str, Path]:
-    """``NAME=FILE``, or a file, whose name may have such a sign in it."""
-    name, sign, path = text.partition("=")
-    return (name, Path(path)) if sign and not Path(text).exists() else ("", Path(text))
+def _split(text: str, names: Sequence[str]) -> tuple[str, Path]:
+    """``NAME=FILE``, or a file; a name of either may have such a sign in it."""
+    if Path(text).exists() or "=" not in text:
+        return "", Path(text)
+    known = [name for name in names if text.startswith(f"{name}=")]
+    name = max(known, key=len) if known else text.partition("=")[0]
+    return name, Path(text[len(name) + 1 :])
 
 
 def _find(tensors: Sequence[Tensor] | None, names: Sequence[str], name: str) -> Tensor:
@@ -160,12 +172,8 @@ def _read(path: Path, tensor: Tensor | None) -> Array:
     except OSError as error:
         raise _unreadable(path, error) from error
     except (ValueError, EOFError) as error:
-        raise ModelError(
-            "run",
-            str(path),
-            f"expected an array numpy.save wrote, got {error}",
-            "write it with numpy.save, or name it .npz, .pb, .txt or .csv",
-        ) from error
+        expected, remedy = _FORMS.get(path.suffix, _FORM)
+        raise ModelError("run", str(path), f"expected {expected}, got {error}", remedy) from error
     return array
 
 
@@ -203,19 +211,33 @@ def _read_tensor(path: Path) -> Array:
     except OSError:
         raise
     except Exception as error:  # protobuf's and onnx's own
-        raise ValueError(f"no tensor of ONNX's: {error}") from error
+        raise ValueError(f"none: {error}") from error
     return array
 
 
 def _read_text(path: Path, tensor: Tensor | None) -> Array:
     """Numbers between blanks, commas and line ends, in the shape of the input where it says one."""
-    numbers = np.array(read_file(path).decode().replace(",", " ").split(), np.float64)
+    words = read_file(path).decode().replace(",", " ").split()
     if tensor is None or tensor.shape is None:
-        return numbers.astype(np.float32)
+        return np.array(words, np.float64).astype(np.float32)
     sizes = [size if isinstance(size, int) else -1 for size in tensor.shape]
     if sizes.count(-1) > 1:
         raise ValueError(f"text for {tensor}, of which several sizes are open; write it with numpy.save")
-    return numbers.astype(numpy_dtype(tensor.dtype or "float32")).reshape(sizes)
+    dtype = numpy_dtype(tensor.dtype or "float32")
+    numbers = _read_whole(words, dtype) if dtype.kind in "iu" else np.array(words, np.float64).astype(dtype)
+    try:
+        return numbers.reshape(sizes)
+    except ValueError:
+        raise ValueError(f"{count_of(len(words), 'number')} for {tensor}") from None
+
+
+def _read_whole(words: Sequence[str], dtype: np.dtype[Any]) -> Array:
+    """Whole numbers, each as it is written: floats would round large ones."""
+    limits = np.iinfo(dtype)
+    for word in words:
+        if not word.lstrip("+-").isdigit() or not limits.min <= int(word) <= limits.max:
+            raise ValueError(f"{word} for a number of type {dtype}")
+    return np.array([int(word) for word in words], dtype)
 
 
 def _write(suffix: str, name: str, array: Array, file: BinaryIO) -> None:
@@ -224,7 +246,9 @@ def _write(suffix: str, name: str, array: Array, file: BinaryIO) -> None:
 
         file.write(numpy_helper.from_array(array, name).SerializeToString())
     elif suffix in TEXT:
-        np.savetxt(file, array.reshape(-1, array.shape[-1] if array.ndim else 1), "%.9g", delimiter=",")
+        form = "%d" if array.dtype.kind in "biu" else "%.17g" if array.dtype == np.float64 else "%.9g"
+        *outer, columns = array.shape or (1,)
+        np.savetxt(file, array.reshape(math.prod(outer), columns), form, delimiter=",")
     else:
         np.save(file, array)  # given a name, it would append .npy where there is none
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from convoy.deploy.description import Tensor
 from convoy.deploy.dtypes import is_float, numpy_dtype
 from convoy.errors import ModelError
-from convoy.options import likely_shape
+from convoy.options import shape_option
 from convoy.pipes import seekable
 
 CHANNELS = (1, 3)
@@ -54,7 +54,7 @@ def read_images(
             "--image",
             f"expected pictures of one size, which {tensor.name} leaves open, got "
             + " and ".join(f"{width} x {height}" for width, height in sizes[:2]),
-            f"give the size, e.g. --shape {tensor.name}={likely_shape(tensor.shape or ())}",
+            f"give the size, e.g. {shape_option(tensor.name, tensor.shape or ())}",
         )
     images = np.stack(pictures)
     if is_float(tensor.dtype):

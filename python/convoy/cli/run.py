@@ -20,7 +20,7 @@ from convoy.deploy.description import Description, Tensor, check_file, read_desc
 from convoy.deploy.dtypes import is_float, numpy_dtype
 from convoy.errors import ModelError
 from convoy.graph.written_sizes import complete_shapes
-from convoy.options import likely_shape
+from convoy.options import shape_option
 from convoy.report.decision import count_of
 from convoy.report.sheet import Sheet
 from convoy.text import line
@@ -248,7 +248,7 @@ def _random(tensor: Tensor, sized: Tensor, generator: np.random.Generator) -> ND
             "run",
             f"input {tensor.name}",
             f"expected all of its sizes, got {tensor}, which are open in part",
-            f"give its shape, e.g. --shape {tensor.name}={likely_shape(sized.shape)}, or -i",
+            f"give its shape, e.g. {shape_option(tensor.name, sized.shape)}, or -i",
         )
     drawn = generator.standard_normal(shape) if is_float(tensor.dtype) else generator.integers(0, 2, shape)
     return drawn.astype(numpy_dtype(tensor.dtype))
