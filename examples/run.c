@@ -66,7 +66,8 @@ int main(int count, char **arguments) {
   }
   float *input = aligned_alloc(64, (size_t)(size * 4 + 63) / 64 * 64);
   FILE *file = fopen(arguments[3], "rb");
-  if (!input || !file || fread(input, 4, (size_t)size, file) != (size_t)size) {
+  if (!file) fail(arguments[3], "it could not be opened");
+  if (!input || fread(input, 4, (size_t)size, file) != (size_t)size) {
     fail(arguments[3], "there are not as many numbers in it as the shape says");
   }
   fclose(file);
@@ -85,10 +86,12 @@ int main(int count, char **arguments) {
   if (result.type_index != kTVMFFITensor) fail("main", "expected one output, got several");
 
   const DLTensor *scores = (const DLTensor *)((char *)result.v_obj + sizeof(TVMFFIObject));
+  if (scores->dtype.code != kDLFloat || scores->dtype.bits != 32) fail("main", "expected an output of float32");
+  const char *first = (const char *)scores->data + scores->byte_offset;
   int64_t values = 1;
   for (int axis = 0; axis < scores->ndim; axis++) values *= scores->shape[axis];
   file = fopen(arguments[4], "wb");
-  if (!file || fwrite(scores->data, 4, (size_t)values, file) != (size_t)values || fclose(file)) {
+  if (!file || fwrite(first, 4, (size_t)values, file) != (size_t)values || fclose(file)) {
     fail(arguments[4], "it could not be written");
   }
   printf("%lld values\n", (long long)values);

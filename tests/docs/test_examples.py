@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import onnx
 import pytest
 
+import convoy
 from command import tiny_model
 from pages import ROOT
 
 EXAMPLES = ROOT / "examples"
+PACKAGES = Path(sysconfig.get_path("purelib"))
 ELSEWHERE = {"run.c": "docs/tutorial.md", "ray_images.py": "tests/deploy/test_ray.py"}
 """What another test runs, and where it says so."""
 
@@ -67,3 +71,39 @@ def test_each_example_is_tested_and_in_the_list() -> None:
     tested = set(re.findall(r'run_example\(\s*"([\w.]+)"', Path(__file__).read_text()))
     assert here == tested | set(ELSEWHERE)
     assert all(f"examples/{name}" in (ROOT / place).read_text() for name, place in ELSEWHERE.items())
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``run.c``, made as on top of it."""
+    path = tmp_path_factory.mktemp("run") / "run"
+    ffi = PACKAGES / "tvm_ffi"
+    flags = [f"-I{ffi}/include", f"-L{ffi}/lib", "-ltvm_ffi", "-ldl", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["cc", EXAMPLES / "run.c", "-o", path, *flags], check=True)
+    return path
+
+
+def run_program(program: Path, model: str, numbers: Path) -> str:
+    """What it says on stderr of a library of ``model``, given one number."""
+    library = program.with_name("library.so")
+    convoy.compile(onnx.parser.parse_model(model)).export_library(str(library))
+    libraries = f"{PACKAGES}/tvm/lib:{PACKAGES}/tvm_ffi/lib"
+    return subprocess.run(
+        [program, library, "1", numbers, program.with_name("out.raw")],
+        env={**os.environ, "LD_LIBRARY_PATH": libraries},
+        capture_output=True,
+        text=True,
+    ).stderr
+
+
+HEAD = '<ir_version: 8, opset_import: ["": 13]> g (float[1] x) => '
+
+
+def test_the_program_in_c_says_what_it_does_not_take(program: Path, tmp_path: Path) -> None:
+    number = tmp_path / "x.raw"
+    number.write_bytes(b"\0\0\0\0")
+    cast = HEAD + "(int64[1] y) { y = Cast <to = 7> (x) }"
+    assert run_program(program, cast, number) == "run: main: expected an output of float32\n"
+    missing, relu = tmp_path / "none.raw", HEAD + "(float[1] y) { y = Relu (x) }"
+    assert run_program(program, relu, missing) == f"run: {missing}: it could not be opened\n"
+    assert run_program(program, relu, number) == ""
