@@ -33,7 +33,11 @@ def test_names_that_exist() -> None:
     [
         ({"disabled_patterns": ["convoy.conv2d_relu_bias"]}, "expected a pattern such as convoy.conv2d,"),
         ({"disabled_patterns": ["convoy.x"]}, "pattern 'convoy.x'"),
-        ({"disabled_ops": ["tile"]}, "op 'tile': expected an op Convoy takes"),
+        ({"disabled_ops": ["tile"]}, "op 'tile': expected an op Convoy takes such as nn.softmax; correct"),
+        (
+            {"disabled_ops": ["conv"]},
+            "op 'conv': expected an op Convoy takes such as conv2d, nn.conv2d; correct",
+        ),
         ({"disabled_ops": ["relay.nn.conv2d"]}, "op 'relay.nn.conv2d'"),
         ({"exclude": ["conv2d c2"]}, "such as conv2d c1, softmax s"),
     ],

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tvm
 
 import convoy
 from command import tiny_model
+from convoy.errors import ModelError
 from convoy.options import Options
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +88,23 @@ def test_keywords_come_on_top_of_options(tmp_path: Path) -> None:
     assert [d.node.split()[0] for d in executable.report.refusals] == ["nn.softmax"]
     assert len(executable.report.regions) > 1
     assert (tmp_path / "settings.c").read_text().endswith("convoy_compiled_threads = 2;\n")
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "kind"),
+    [
+        (tiny_model(), {"example_inputs": ()}, "a network of PyTorch"),
+        (tiny_model(), {"dynamic_shapes": ()}, "a network of PyTorch"),
+        (tvm.IRModule(), {"example_inputs": ()}, "a network of PyTorch"),
+        (tvm.IRModule(), {"shapes": {"x": (1, 3, 8, 8)}}, "an ONNX model"),
+    ],
+)
+def test_what_says_sizes_of_another_kind_of_model_is_refused(
+    model: Any, given: dict[str, Any], kind: str
+) -> None:
+    (name,) = given
+    with pytest.raises(ModelError, match=rf"^import: {name}: expected it with {kind} alone, got another"):
+        convoy.compile(model, **given)
 
 
 def test_the_report_given_is_the_one_that_comes_back() -> None:

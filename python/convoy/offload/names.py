@@ -68,8 +68,9 @@ def check_names(
         )
     known_ops = {name for full in ops for name in (full, stem(full), f"{prefix}{full}")}
     for name in sorted(options.disabled_ops - known_ops):
+        known = ", ".join(get_close_matches(name, sorted(known_ops), 3) or ["nn.softmax"])
         raise ConvoyError(
-            "annotate", f"op {name!r}", "expected an op Convoy takes such as nn.softmax", "correct the name"
+            "annotate", f"op {name!r}", f"expected an op Convoy takes such as {known}", "correct the name"
         )
     for name in sorted(options.exclude):
         if name not in nodes:

@@ -167,9 +167,14 @@ def compile(
     data = None if example is None else encode_example(example)
     machine = resolve_target(target)
     codegen.region_target(machine)
+    of_torch = is_of_torch(model)
+    of_onnx = not of_torch and not isinstance(model, IRModule)
+    torch_alone = {"example_inputs": example_inputs, "dynamic_shapes": dynamic_shapes}
+    _expect_unused({} if of_onnx else {"shapes": shapes or None}, "an ONNX model")
+    _expect_unused({} if of_torch else torch_alone, "a network of PyTorch")
     if isinstance(model, IRModule):
         module, raised = model, False
-    elif is_of_torch(model):
+    elif of_torch:
         settings.tell("importing the model")
         module, raised = load_exported(model, example_inputs, dynamic_shapes, settings.report), False
     else:
@@ -202,6 +207,14 @@ def compile(
         ) from error
     log_step(summarize(settings.report))
     return Executable(built.mod, settings.report)
+
+
+def _expect_unused(given: Mapping[str, Any], kind: str) -> None:
+    """Refuse what says the sizes of another kind of model, and would change nothing of this one."""
+    for name, value in given.items():
+        if value is not None:
+            problem = f"expected it with {kind} alone, got another model"
+            raise ModelError("import", name, problem, "leave it out, or compile that model")
 
 
 def _last_words(error: Exception) -> str:
