@@ -68,3 +68,12 @@ def test_what_is_called_stays_and_so_does_a_module_of_marked_functions_alone() -
     marked = IRModule(marked_functions(partitioned))
     for module in (partitioned, marked):
         tvm.ir.assert_structural_equal(drop_uncalled(Report())(module), module)
+
+
+def test_a_marked_function_of_ops_stays() -> None:
+    both = TwoResults["both"].with_attr("Codegen", "convoy").with_attr("global_symbol", "alone")
+    builder = relax.BlockBuilder(with_a_use_removed())
+    builder.add_func(both, "alone")
+    kept = {var.name_hint for var in marked_functions(drop_uncalled(Report())(builder.get()))}
+    assert len(kept) == 2
+    assert "alone" in kept

@@ -1,6 +1,7 @@
-"""Uncalled: a marked function that no other calls is dropped, such as one whose use a pass removed.
+"""Uncalled: a region that no function calls is dropped, such as one whose use a pass removed.
 
-TVM's ``RunCodegen`` leaves it marked, and the virtual machine cannot take the composites in it.
+TVM's ``RunCodegen`` leaves it marked, and the virtual machine cannot take the composites in it.  A marked
+function without composites stays: a module may be made for its sake.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.ir.transform import Pass, PassContext, module_pass
 
+from convoy.relax.local_functions import bindings_in
 from convoy.report.decision import Report
 
 
 def drop_uncalled(report: Report) -> Pass:
-    """Pass that drops the functions of a codegen that no other calls, and says so in the report.
+    """Pass that drops regions that no function calls, and says so in the report.
 
     Where all are marked, they are what the module is for.
     """
@@ -27,10 +29,15 @@ def drop_uncalled(report: Report) -> Pass:
             found = (functions.keys() & read) - called
             called |= found
             waiting += found
-        uncalled = functions.keys() - called if called else set()
+        others = functions.keys() - called if called else set()
+        uncalled = {var for var in others if _has_composites(functions[var])}
         for name in sorted(str(var.name_hint) for var in uncalled):
             report.add(f"function {name}", "partition", "dropped", "expected a call of it, got none")
         kept = {var: function for var, function in module.functions_items() if var not in uncalled}
         return IRModule(kept, attrs=module.attrs, global_infos=module.global_infos)
 
     return module_pass(run, opt_level=0, name="convoy.drop_uncalled")
+
+
+def _has_composites(function: relax.Function) -> bool:
+    return any(isinstance(binding.value, relax.Function) for binding in bindings_in(function.body))
