@@ -27,6 +27,7 @@ from convoy.deploy.exports import exported_library, sources_of_libraries
 from convoy.deploy.inputs import find_misfit, order_by_name
 from convoy.deploy.runner import Runner
 from convoy.errors import ConvoyError, ModelError
+from convoy.offload.settings import make_settings
 from convoy.onnx_file import in_utf8, parse_file, tells_sizes
 from convoy.options import Options
 from convoy.version import __version__
@@ -168,10 +169,13 @@ class InferenceSession:
         **_: object,
     ) -> None:
         _check_providers(providers)
-        self._options = sess_options or SessionOptions()
+        self._options = SessionOptions() if sess_options is None else sess_options
+        if not hasattr(self._options, "intra_op_num_threads"):
+            problem = f"expected SessionOptions, got an object of type {type(sess_options).__name__}"
+            raise ConvoyError("options", "sess_options", problem, "write convoy.onnx.SessionOptions()")
         self._threads = self._options.intra_op_num_threads
         self._target = target
-        self._compiling = options or Options()
+        self._compiling = make_settings("InferenceSession", options, None, None).options
         if self._threads != 0:
             self._compiling = replace(self._compiling, threads=self._threads)
         self._runners: dict[object, Runner] = {}

@@ -230,6 +230,12 @@ def test_what_does_not_fit_is_one_line(folder: Path) -> None:
             session.run(None, feed)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="expected a readable ONNX file, got embedded null byte"):
         InferenceSession("x\0.onnx")
+    with pytest.raises(
+        ConvoyError, match="sess_options: expected SessionOptions, got an object of type int"
+    ):
+        InferenceSession(folder / "net.onnx", 3)
+    with pytest.raises(ConvoyError, match=r"InferenceSession: expected Options, got \{\}"):
+        InferenceSession(folder / "net.onnx", options={})  # type: ignore[arg-type]
     options = SessionOptions()
     options.intra_op_num_threads = "two"  # type: ignore[assignment]
     with pytest.raises(ConvoyError, match="threads: expected a number of threads up to 256, got 'two'"):

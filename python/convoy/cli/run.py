@@ -20,7 +20,7 @@ from convoy.deploy.description import Description, Tensor, check_file, read_desc
 from convoy.deploy.dtypes import is_float, numpy_dtype
 from convoy.errors import ModelError
 from convoy.graph.written_sizes import complete_shapes
-from convoy.options import shape_option
+from convoy.options import MOST_THREADS, shape_option
 from convoy.report.decision import count_of
 from convoy.report.sheet import Sheet
 from convoy.text import line
@@ -59,7 +59,10 @@ Mean = Annotated[
 ]
 Deviation = Annotated[str, typer.Option("--std", metavar="R,G,B", help="By which they are divided then.")]
 Threads = Annotated[
-    int, typer.Option("--threads", min=0, metavar="N", help="Threads of a run; 0: as compiled.")
+    int,
+    typer.Option(
+        "--threads", min=0, max=MOST_THREADS, metavar="N", help="Threads of a run; 0: as compiled."
+    ),
 ]
 Streams = Annotated[
     int,
