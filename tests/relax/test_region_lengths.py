@@ -7,7 +7,7 @@ import itertools
 import pytest
 from tvm import tirx
 
-from convoy.graph.sizes import as_symbol, symbols
+from convoy.graph.sizes import as_symbol, hint, symbols
 from convoy.relax.sizes import Dim, RegionLengths
 
 h, w, n, m = (tirx.Var(name, "int64") for name in "hwnm")
@@ -56,6 +56,12 @@ def test_a_length_follows_from_a_sum_and_the_rest_of_it() -> None:
     assert lengths.size(m) == whole - first
     assert lengths.size(KEPT) == first * (whole - first)
     assert lengths.size(IMAGE) == patches - whole + first
+
+
+def test_a_difference_of_lengths_of_which_nothing_is_known_is_likely_as_long_as_any() -> None:
+    lengths = RegionLengths([[1, tirx.max(n - m, 0)]])
+    (size,) = lengths.made.values()
+    assert hint(size) == hint(RegionLengths([[1, n]]).size(n))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

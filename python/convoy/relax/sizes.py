@@ -176,6 +176,8 @@ class RegionLengths:
         else:
             # of p and q - p, q is their sum: that is seen where the p in it is written as what it is
             self.equal.append((self._reduce(part, self.equal), own))
+            if hint(part) < 1:  # a difference of lengths that are as likely: neither's hint says its own
+                symbol.hint = max(least, likely // times)
         for other, made in self.made.items():  # both halves are known, so the whole
             whole, sum_of = whole_of(part, other), as_symbol(part + other)
             if sum_of is not None:

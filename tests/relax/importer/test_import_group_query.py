@@ -197,6 +197,9 @@ def test_a_prompt_with_nothing_before_it_and_what_follows(tmp_path: Path, run_on
     model = layer_of_a_language_model(rng)
     executable = convoy.compile(model)
     assert executable.report.flops_share > 0.99
+    ops = [op for region in executable.report.regions for op in region.ops]
+    assert ops.count("attention") == 1
+    assert "softmax" not in ops
     executable.export_library(str(tmp_path / "net.so"))
     runner = convoy.load(tmp_path / "net.so")
     for images in (1, 2):
