@@ -11,6 +11,7 @@ from fake_door import CONV, Function, make_node, run
 from convoy.fold.affine import Affine
 from convoy.fold.anchors import Anchor, Geometry, read_geometry
 from convoy.fold.constants import Const
+from quantising import matrix_of_bits
 
 RANDOM = np.random.default_rng(0)
 
@@ -69,6 +70,17 @@ def test_a_matmul_takes_scales_of_both_sides_and_shifts(name: str, attrs: dict) 
     got = x @ (folded if name == "matmul" else folded.T) + anchor.shift
     want = ((x * before.scale + before.shift) @ matrix) * after.scale + after.shift
     np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["matmul", "nn.dense"])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_matrix_of_few_bits_takes_no_scale_of_its_rows(name: str, bits: int) -> None:
+    matrix = matrix_of_bits(64, 6, 32, bits, True)
+    anchor = anchor_of(name, (2, 64), matrix if name == "matmul" else np.ascontiguousarray(matrix.T))
+    assert "few bits" in anchor.input_refusal(Affine(1, vector(64), np.array(0.0)))
+    assert anchor.input_refusal(Affine(None, np.array(2.0), np.array(0.0))) == ""
+    assert anchor.input_refusal(Affine(1, np.array(1.0), vector(64))) == ""
+    assert anchor.refusal(Affine(1, vector(6), vector(6))) == ""
 
 
 def test_scales_of_a_transposed_convolution_with_groups() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from convoy.fold.affine import IDENTITY, Affine, Vector
 from convoy.fold.constants import FLOATS, Lookup
 from convoy.fold.node import Node
+from convoy.graph.scaled import is_likely_scaled
 from convoy.ops.table import OF, of_cost
 
 _CONVOLUTIONS = of_cost(OF, "convolution", "transposed")
@@ -138,6 +139,10 @@ class Anchor:
             return f"expected no padding in {self.name} to take a shift, got some: zeros are not shifted"
         if before.shifts and self.geometry.transposed:
             return f"expected {self.name} to sum the same taps everywhere to take a shift, got a transpose"
+        if before.scales and before.scale.ndim and self._is_of_few_bits:
+            return (
+                f"expected a matrix of floats in {self.name} to take a scale of rows, got one of few bits"
+            )
         return self._range_refusal(self.after, before)
 
     def take_input(self, before: Affine) -> None:
@@ -178,6 +183,16 @@ class Anchor:
         assert self.weight is not None
         n: int = self.weight.array.shape[self.geometry.weight_in]
         return n if self.geometry.transposed else n * self.geometry.groups
+
+    @property
+    def _is_of_few_bits(self) -> bool:
+        """Is its weight a matrix that is kept so, with a scale for each block of a column?"""
+        assert self.weight is not None
+        if self.node.name in _CONVOLUTIONS or self.weight.dtype != "float32":
+            return False
+        rows, columns = self.geometry.weight_in, self.geometry.weight_out
+        array = self.weight.array.reshape(self.weight.array.shape[-2:])
+        return is_likely_scaled(array if rows < columns else array.T)
 
     def _factor(self, after: Affine, before: Affine) -> Vector:
         return self.geometry.spread_out(after.scale, self._rank, self._channels_in) * (

@@ -7,7 +7,7 @@ The weights of large language models are stored so (``MatMulNBits``, ``Dequantiz
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,18 +41,28 @@ class Scaled:
 
 def find_scaled(weight: Array) -> Scaled | None:
     """The whole numbers that a float32 matrix [K, N] is made of; None where it is not."""
+    for sample in _find_samples(weight):
+        found = _find_in_chunks(weight, sample.block, sample.bits, _usual_steps(sample))
+        if found is not None:
+            return found
+    return None
+
+
+def is_likely_scaled(weight: Array) -> bool:
+    """Are some of its columns made so?"""
+    return any(True for _ in _find_samples(weight))
+
+
+def _find_samples(weight: Array) -> Iterator[Scaled]:
+    """What some of its columns are made of, of few bits and of long blocks first."""
     columns = weight[:, :: max(1, weight.shape[1] // SAMPLE)]
     if not _may_be_scaled(columns):
-        return None
+        return
     for bits in STEPS:
         for block in dict.fromkeys((len(weight), *(size for size in BLOCKS if size < len(weight)))):
             sample = _find_blocks(columns, block, bits)
-            if sample is None:
-                continue
-            found = _find_in_chunks(weight, block, bits, _usual_steps(sample))
-            if found is not None:
-                return found
-    return None
+            if sample is not None:
+                yield sample
 
 
 def _may_be_scaled(columns: Array) -> bool:
