@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 from convoy.relax.importer.bodies.call import Call
+from convoy.relax.importer.bodies.onnx_attention import onnx_attention
 from convoy.relax.importer.bodies.text import (
     LOWEST,
     constant,
@@ -115,10 +116,12 @@ def _sizes(call: Call, heads: int) -> list[int] | None:
 
 def attention(call: Call) -> str | None:
     """Attention: x, weights and bias of all projections, a mask, keys and values before, what is added."""
+    if call.node.domain == "":
+        return onnx_attention(call)
     heads = call.attribute("num_heads", 0)
     sizes = _sizes(call, heads)
     shared = ("do_rotary", "past_present_share_buffer")
-    if call.node.domain == "" or sizes is None or any(call.attribute(name, 0) for name in shared):
+    if sizes is None or any(call.attribute(name, 0) for name in shared):
         return None
     begins = [0, sizes[0], sizes[0] + sizes[1], sum(sizes)]
     parts = [slice_last("p", f"{n}p", *begins[i : i + 2]) for i, n in enumerate("qkv")]

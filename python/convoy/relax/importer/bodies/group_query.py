@@ -9,6 +9,7 @@ from convoy.relax.importer.bodies.text import (
     LOWEST,
     constant,
     parameters,
+    repeat_heads,
     slice_last,
     split_heads,
     unsqueeze,
@@ -133,16 +134,6 @@ def _mask(call: Call) -> str:
         {unsqueeze(call, "each", "masked", 1)}"""
 
 
-def _repeat(call: Call, n: str, heads: int, groups: int, size: int) -> str:
-    """Columns of a group of heads for each of them."""
-    if heads == groups:
-        return f"{n} = Identity (present_{n})"
-    return f"""{unsqueeze(call, f"present_{n}", f"{n}_group", 2)}
-        {n}_each = Constant <value_ints = [1, 1, {heads // groups}, 1, 1]> ()
-        {n}_more = Expand ({n}_group, {n}_each) {n}_to = Constant <value_ints = [0, {heads}, -1, {size}]> ()
-        {n} = Reshape ({n}_more, {n}_to)"""
-
-
 def _attend(call: Call, heads: int, groups: int, size: int) -> str:
     scale, cap = call.attribute("scale", 0.0) or 1 / sqrt(size), call.attribute("softcap", 0.0)
     scores = "scores = Mul (product, factor)"
@@ -150,7 +141,8 @@ def _attend(call: Call, heads: int, groups: int, size: int) -> str:
         scores = f"""{constant(call, "cap", cap)} scaled = Mul (product, factor) part = Div (scaled, cap)
             bent = Tanh (part) scores = Mul (bent, cap)"""
     added = "all_scores = Add (hidden, added)" if call.has(_ADDED) else "all_scores = Identity (hidden)"
-    return f"""{" ".join(_repeat(call, n, heads, groups, size) for n in "kv")} {_mask(call)}
+    each = " ".join(repeat_heads(call, f"present_{n}", n, heads, groups, size) for n in "kv")
+    return f"""{each} {_mask(call)}
         kt = Transpose <perm = [0, 1, 3, 2]> (k) product = MatMul (qr, kt)
         {constant(call, "factor", scale)} {scores} hidden = Add (scores, masked) {added}
         shares = Softmax <axis = -1> (all_scores) mixed = MatMul (shares, v)

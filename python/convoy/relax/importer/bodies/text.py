@@ -74,3 +74,13 @@ def split_heads(x: str, y: str, heads: int, size: int = -1) -> str:
     """Nodes of ``y`` of [batch, heads, rows, size] from x of [batch, rows, heads · size]."""
     return f"""{y}_to = Constant <value_ints = [0, 0, {heads}, {size}]> () {y}_split = Reshape ({x}, {y}_to)
         {y} = Transpose <perm = [0, 2, 1, 3]> ({y}_split)"""
+
+
+def repeat_heads(call: Call, x: str, y: str, heads: int, groups: int, size: int) -> str:
+    """Nodes of ``y`` of [batch, heads, columns, size]: each of x's groups for all of its heads."""
+    if heads == groups:
+        return f"{y} = Identity ({x})"
+    return f"""{unsqueeze(call, x, f"{y}_group", 2)}
+        {y}_each = Constant <value_ints = [1, 1, {heads // groups}, 1, 1]> ()
+        {y}_more = Expand ({y}_group, {y}_each) {y}_to = Constant <value_ints = [0, {heads}, -1, {size}]> ()
+        {y} = Reshape ({y}_more, {y}_to)"""
