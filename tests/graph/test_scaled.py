@@ -63,6 +63,11 @@ def test_a_matrix_with_one_other_number_is_left(value: float) -> None:
     assert find_scaled(weight) is None
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
+def test_a_matrix_without_numbers_is_left(shape: tuple[int, int]) -> None:
+    assert find_scaled(np.zeros(shape, np.float32)) is None
+
+
 def test_blocks_of_other_lengths_are_left() -> None:
     assert find_scaled(matrix_of_bits(120, 16, 24, 4)) is None
 

@@ -56,7 +56,7 @@ def is_likely_scaled(weight: Array) -> bool:
 def _find_samples(weight: Array) -> Iterator[Scaled]:
     """What some of its columns are made of, of few bits and of long blocks first."""
     columns = weight[:, :: max(1, weight.shape[1] // SAMPLE)]
-    if not _may_be_scaled(columns):
+    if not weight.size or not _may_be_scaled(columns):
         return
     for bits in STEPS:
         for block in dict.fromkeys((len(weight), *(size for size in BLOCKS if size < len(weight)))):

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import convoy
+from convoy.errors import ModelError
 from convoy.report.decision import Report
 
 HEADS = "float[2,4,6,8] q, float[2,2,5,8] k, float[2,2,5,10] v"
@@ -31,6 +32,8 @@ FORMS = {
     "bools": f"""({HEADS}, bool[2,1,6,5] m) => (float[2,4,6,10] y) {{ y = Attention (q, k, v, m) }}""",
     "bools, causal": f"""({HEADS}, bool[6,5] m) => (float[2,4,6,10] y) {{
         y = Attention <is_causal = 1> (q, k, v, m) }}""",
+    "mask of whole numbers": f"""({HEADS}, int64[6,5] m) => (float[2,4,6,10] y) {{
+        y = Attention (q, k, v, m) }}""",
     "rows": f"""({ROWS}) => (float[2,6,40] y) {{
         y = Attention <q_num_heads = 4, kv_num_heads = 2> (q, k, v) }}""",
     "rows, cache, causal": f"""({ROWS}, {PAST})
@@ -45,7 +48,7 @@ FORMS = {
         y, nk, nv = Attention (q, k, v, m, pk, pv) }""",
 }
 """Queries of four heads, keys and values of two."""
-IN_PARTS = {"softcap"}
+IN_PARTS = {"softcap", "mask of whole numbers"}
 
 
 def make(form: str, opset: int = 23) -> onnx.ModelProto:
@@ -64,7 +67,8 @@ def draw(model: onnx.ModelProto, rng: np.random.Generator, sizes: dict[str, int]
         seen = rng.random(shape) < 0.6
         seen[..., 0], seen[..., 1, :] = True, False
         of_floats = np.where(seen, rng.standard_normal(shape), -np.inf).astype(np.float32)
-        arrays.append(seen if kind.elem_type == onnx.TensorProto.BOOL else of_floats)
+        others = {onnx.TensorProto.BOOL: seen, onnx.TensorProto.INT64: seen.astype(np.int64)}
+        arrays.append(others.get(kind.elem_type, of_floats))
     return arrays
 
 
@@ -78,3 +82,13 @@ def test_forms_are_what_onnx_says(form: str, run_onnx, rng) -> None:
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-6)
     one = any("attention" in step for region in report.regions for step in region.steps)
     assert one == (form not in IN_PARTS)
+
+
+@pytest.mark.parametrize(
+    "heads", ["q_num_heads = 3, kv_num_heads = 3", "q_num_heads = -4, kv_num_heads = -2"]
+)
+def test_heads_that_do_not_fit_are_refused_by_name(heads: str) -> None:
+    text = f"({ROWS}) => (float[2,6,40] y) {{ y = Attention <{heads}> (q, k, v) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 23]> g {text}')
+    with pytest.raises(ModelError, match="expected a node that ONNX's shape inference takes"):
+        convoy.compile(model)

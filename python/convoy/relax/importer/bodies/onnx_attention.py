@@ -54,6 +54,8 @@ def onnx_attention(call: Call) -> str | None:
         return None
     if call.makes(3) or call.has(_LENGTHS) or call.has(_PAST) != call.has(_PAST + 1):
         return None
+    if call.has(_MASK) and call.dtype(_MASK) not in (TensorProto.FLOAT, TensorProto.BOOL):
+        return None
     if call.has(_MASK) and (call.opset > 23 or (call.rank(_MASK) or 0) < 2):
         return None  # of later versions it may have fewer columns than there are
     lines = [
@@ -78,7 +80,7 @@ def _find_heads(call: Call) -> _Heads | None:
         count, groups, size, value_size, split = q[1], k[1], q[3], v[3], False
     elif len(q) == len(k) == len(v) == 3:
         count, groups = call.attribute("q_num_heads", 0), call.attribute("kv_num_heads", 0)
-        if not count or not groups:
+        if min(count, groups) < 1 or (q[2] or 0) % count or (v[2] or 0) % groups:
             return None
         size, value_size, split = (q[2] or 0) // count, (v[2] or 0) // groups, True
     else:
