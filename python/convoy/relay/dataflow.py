@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import ir, relay, tir
 
-from convoy.relay.opaque import OPAQUE, parts, with_parts
+from convoy.relay.opaque import OPAQUE, bound_in, parts, with_parts
 
 Dim: TypeAlias = int | Literal["?"]
 """An axis: its length, or a question mark for one known only at run time."""
 
 
-_COMPUTED = (relay.Let, relay.If, relay.Call, relay.TupleGetItem)
+_COMPUTED = (relay.Let, relay.If, relay.Call, relay.TupleGetItem, *OPAQUE)
 """What computes the operator of a call, such as TVM's ``while_loop``: a let that binds a function."""
 
 
@@ -118,14 +118,23 @@ def rebuild_body(
     for node in post_order(body):
         if node not in new:
             if everywhere and isinstance(node, OPAQUE):
-                inside = (rebuild_body(part, change, once, new, everywhere=True) for part in parts(node))
-                made = with_parts(node, list(inside))
+                inside = [rebuild_body(part, change, once, new, everywhere=True) for part in parts(node)]
+                made = with_parts(node, inside, {var: new.get(var, var) for var in bound_in(node)})
             else:
                 made = renewed(node, new, change, once)
             if isinstance(made, relay.TupleGetItem):
                 made = items.setdefault((made.tuple_value, made.index), made)
             new[node] = made
     return new[body]
+
+
+def replaced(body: relay.Expr, new: Mapping[relay.Expr, relay.Expr]) -> relay.Expr:
+    """``body`` with others in the places of some variables, also in functions written in it."""
+
+    def enter(function: relay.Function) -> relay.Function:
+        return with_body(function, replaced(function.body, new))
+
+    return rebuild_body(body, lambda _, call: call, enter, dict(new), everywhere=True)
 
 
 def renewed(
@@ -179,18 +188,26 @@ def with_body(function: relay.Function, body: relay.Expr) -> relay.Function:
 
 
 def with_new_vars(function: relay.Function) -> relay.Function:
-    """The same function with variables of its own, those of functions and lets in it, too."""
+    """The same function with variables of its own, those of functions, lets and matches in it, too."""
     new: dict[relay.Expr, relay.Expr] = {}
 
     def enter(inner: relay.Function) -> relay.Function:
-        lets = [node.var for node in post_order(inner.body) if isinstance(node, relay.Let)]
-        for var in (*inner.params, *lets):
+        for var in (*inner.params, *_bound(inner.body)):
             new[var] = relay.Var(var.name_hint, var.type_annotation)
         body = rebuild_body(inner.body, lambda _, call: call, enter, new, everywhere=True)
         params = [new[param] for param in inner.params]
         return relay.Function(params, body, inner.ret_type, inner.type_params, inner.attrs, inner.span)
 
     return enter(function)
+
+
+def _bound(body: relay.Expr) -> Iterator[relay.Var]:
+    """The variables that lets and matches bind in ``body``, but for those of functions written in it."""
+    waiting = [body]
+    while waiting:
+        for node in post_order(waiting.pop()):
+            yield from [node.var] if isinstance(node, relay.Let) else bound_in(node)
+            waiting += parts(node)
 
 
 def with_args(call: relay.Call, args: Sequence[relay.Expr], span: relay.Span | None = None) -> relay.Call:

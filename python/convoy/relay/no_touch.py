@@ -32,6 +32,7 @@ from convoy.relay.dataflow import (
     post_order,
     rebuild,
     rebuild_body,
+    replaced,
     with_body,
     without_composites,
 )
@@ -259,13 +260,8 @@ def _called_anew(result: IRModule, module: IRModule) -> IRModule:
 
 def _rename(module: IRModule, new: Mapping[relay.Expr, relay.Expr]) -> IRModule:
     """``module`` whose functions call others by other variables."""
-
-    def enter(function: relay.Function) -> relay.Function:
-        body = rebuild_body(function.body, lambda _, call: call, enter, dict(new), everywhere=True)
-        return with_body(function, body)
-
-    functions = functions_of(module)
-    return replace_functions(module, {v: enter(f) for v, f in functions if isinstance(f, relay.Function)})
+    functions = {var: f for var, f in functions_of(module) if isinstance(f, relay.Function)}
+    return replace_functions(module, {v: with_body(f, replaced(f.body, new)) for v, f in functions.items()})
 
 
 def _calls(callee: relay.Expr, like: relay.Function) -> relay.Function:

@@ -13,9 +13,17 @@ from tvm import ir, relay
 from tvm.ir import GlobalVar
 
 from convoy.errors import ModelError
-from convoy.relay.dataflow import attribute, has_attribute, post_order, rebuild, renewed, with_body
+from convoy.relay.dataflow import (
+    attribute,
+    has_attribute,
+    post_order,
+    rebuild,
+    renewed,
+    replaced,
+    with_body,
+)
 from convoy.relay.no_touch import is_open
-from convoy.relay.opaque import OPAQUE, parts, with_parts
+from convoy.relay.opaque import OPAQUE, bound_in, parts, with_parts
 
 
 def is_external(function: object) -> bool:
@@ -40,8 +48,8 @@ class Resolver:
     """Rewrites functions so that external ones are called where they are written.
 
     What passes them around is written out: lets and tuples of them, calls of functions that hold them or
-    are handed them, calls of what an ``If`` chooses.  A function that calls itself is not, nor what a match
-    or a global function passes around: there the external function stays a value.
+    are handed them, calls of what an ``If`` or a match chooses.  A function that calls itself is not, nor
+    what a match binds or a global function passes around: there the external function stays a value.
 
     Parameters
     ----------
@@ -91,7 +99,9 @@ class Resolver:
                 return body
             return relay.Let(self._new(node.var, scope), value, body, node.span)
         if isinstance(node, OPAQUE):
-            return with_parts(node, [self._body(part, scope) for part in parts(node)])
+            variables = {var: _like(var) for var in bound_in(node)} if scope.copied else {}
+            scope.new |= variables
+            return with_parts(node, [self._body(part, scope) for part in parts(node)], variables)
         if isinstance(node, relay.Call):
             op = node.op if isinstance(node.op, ir.Op) else self._new(node.op, scope)
             return self._call(op, [scope.new[arg] for arg in node.args], node)
@@ -108,6 +118,10 @@ class Resolver:
         if isinstance(op, relay.If) and self._passes_on(op):
             chosen = (self._call(branch, args, call) for branch in (op.true_branch, op.false_branch))
             return relay.If(op.cond, *chosen, call.span)
+        if isinstance(op, relay.Match) and self._passes_on(op):
+            variables = {var: _like(var) for var in bound_in(op)}
+            data, *found = (replaced(part, variables) for part in parts(op))
+            return with_parts(op, [data, *(self._call(part, args, call) for part in found)], variables)
         if is_open(op) and (self._passes_on(op) or any(map(self._passes_on, args))):
             scope = _Scope(dict(zip(op.params, args, strict=True)), copied=True)
             return self._body(op.body, scope)
@@ -194,6 +208,8 @@ class Resolver:
             return any(map(self._passes_on, value.fields))
         if isinstance(value, relay.If):
             return self._passes_on(value.true_branch) or self._passes_on(value.false_branch)
+        if isinstance(value, relay.Match):
+            return any(self._passes_on(clause.rhs) for clause in value.clauses)
         if not isinstance(value, relay.Function):
             return False
         if value not in self._holding:

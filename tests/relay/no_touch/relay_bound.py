@@ -84,6 +84,32 @@ def match(module: tvm.IRModule) -> Form:
     return lambda f, x: relay.Match(full(x), [Clause(pattern, relay.tanh(f(held)))])
 
 
+def matches(module: tvm.IRModule) -> dict[str, Form]:
+    """Matches whose clauses give functions, or are in a function that is called twice."""
+    maybe = relay.GlobalTypeVar("maybe")
+    some, none = relay.Constructor("some", [TYPE], maybe), relay.Constructor("none", [], maybe)
+    module[maybe] = relay.TypeData(maybe, [], [some, none])
+
+    def of(x: relay.Expr, there: Callable[[relay.Expr], relay.Expr], missing: relay.Expr) -> relay.Expr:
+        held = relay.var("held")
+        read = Clause(PatternConstructor(some, [PatternVar(held)]), there(held))
+        given = choose(x, some(relay.exp(x)), none())
+        return relay.Match(given, [read, Clause(PatternConstructor(none, []), missing)])
+
+    def twice(value: relay.Expr, x: relay.Expr) -> relay.Expr:
+        return let(value, lambda v: relay.Call(v, [relay.Call(v, [x])]))
+
+    return {
+        "matched": lambda f, x: relay.Call(of(x, lambda _: f, inside(relay.tanh)), [x]),
+        "matched, or chosen": lambda f, x: relay.Call(
+            of(x, lambda v: choose(v, f, inside(relay.exp)), inside(relay.tanh)), [x]
+        ),
+        "let of a matched one": lambda f, x: twice(of(x, lambda v: inside(lambda y: f(y) + v), f), x),
+        "in a match of a let": lambda f, x: twice(inside(lambda y: of(y, f, y)), x),
+        "argument of a match": lambda f, x: taking()(of(x, lambda _: f, inside(relay.tanh)), x),
+    }
+
+
 def through_global(module: tvm.IRModule) -> Form:
     name = relay.GlobalVar("apply")
     module[name] = taking()
@@ -112,6 +138,7 @@ def forms(*, all_of_them: bool, module: tvm.IRModule) -> dict[str, Form]:
         ),
         "recursive": recursive,
         "match": match(module),
+        **matches(module),
         "given to a global function": through_global(module),
         "in a global function": in_global(module),
     }
