@@ -21,6 +21,7 @@ from convoy.relay.errors_through_tvm import remember_error
 from convoy.relay.module import functions_of, replace_functions
 from convoy.relay.nested import is_nested
 from convoy.relay.no_touch import is_marked, is_open
+from convoy.relay.reader import flat_types
 from convoy.relay.resolve import Resolver, is_external
 
 _ASKED = ("Primitive", "Inline")
@@ -38,8 +39,8 @@ def lift(module: IRModule) -> IRModule:
     Raises
     ------
     ModelError
-        For a marked function that calls itself, or a function known at run time, or that gives a tuple in a
-        tuple.
+        For a marked function that calls itself, or a function known at run time, that gives a tuple in a
+        tuple, or that takes or makes what is no tensor.
     """
     found: list[bool] = []
     for _, function in functions_of(module):
@@ -157,18 +158,44 @@ class _Places:
 
     def _completed(self, function: relay.Function, wanted: str) -> relay.Function:
         """``function`` with all that TVM asks of it, and a symbol that no other function has."""
-        _check_result(function, wanted)
+        _check_tensors(function, wanted)
         missing = {name: IntImm("int32", 1) for name in _ASKED if not is_asked(function, name)}
         named = self._symbols.named(function, wanted)
         return named.with_attr(missing) if missing else named
 
 
-def _check_result(function: relay.Function, name: str) -> None:
-    """TVM calls no external function that gives a tuple in a tuple, and its errors do not say so."""
+def _check_tensors(function: relay.Function, name: str) -> None:
+    """TVM calls external functions of tensors, and its errors over others do not say so."""
     if is_nested(function.ret_type):
         problem = "expected tensors or one tuple of them as its result, got a tuple in a tuple"
         remedy = "return one tuple of all, and nest them where it is called"
         raise ModelError("partition", f"function {name!r}", problem, remedy)
+    if beyond := _beyond_tensors(function):
+        problem = f"expected a marked function of tensors, got one with {beyond}"
+        remedy = "mark what is computed of tensors, and leave the rest around it"
+        raise ModelError("partition", f"function {name!r}", problem, remedy)
+
+
+_OTHER_TYPES = {
+    ir.FuncType: "a function for an argument",
+    ir.TypeCall: "a data type",
+    ir.RelayRefType: "a reference for an argument",
+    ir.TypeVar: "a type that only calls know",
+}
+
+
+def _beyond_tensors(function: relay.Function) -> str:
+    """What there is in this that no function of TVM's lower levels knows."""
+    made: list[relay.Expr] = []
+
+    def visit(node: relay.Expr) -> None:
+        if isinstance(node, relay.Constructor):
+            made.append(node)
+
+    relay.analysis.post_order_visit(function, visit)
+    types = flat_types([param.type_annotation for param in function.params])
+    others = (name for kind, name in _OTHER_TYPES.items() if any(isinstance(ty, kind) for ty in types))
+    return _OTHER_TYPES[ir.TypeCall] if made else next(others, "")
 
 
 class Symbols:
