@@ -7,7 +7,7 @@ Two ways lead onto it: ``compile``, and TVM's own ``tvm.compile`` with a target 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from tvm.relax.backend.cpu_generic import pipeline
 from convoy.deploy.description import Example, encode_example
 from convoy.errors import ConvoyError, ModelError, TargetError
 from convoy.log import log_step
-from convoy.offload.names import KEY, check_registered
+from convoy.offload.names import KEY
 from convoy.offload.settings import Progress, Settings, current_settings, make_settings
 from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
@@ -34,24 +34,24 @@ from convoy.relax.blocks import (
     hand_items_on,
     reads_sizes_early,
 )
-from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.dataflow import is_constant
 from convoy.relax.describe import describe, embed, has_team, read_signature
 from convoy.relax.empty import make_empty
-from convoy.relax.errors_through_tvm import keep_error_types
+from convoy.relax.errors_through_tvm import is_of_codegen, keep_error_types
 from convoy.relax.executable import Executable
 from convoy.relax.exported import is_of_torch, load_exported
 from convoy.relax.extremes import reduce_extremes
 from convoy.relax.flat_copies import copy_flat
 from convoy.relax.fold import fold
 from convoy.relax.give_back import give_back_local, give_back_marked
+from convoy.relax.hand_over import check_codegens, run_codegen
 from convoy.relax.indices import check_indices
 from convoy.relax.joined import join_by_copying
 from convoy.relax.lift import lift_marked
 from convoy.relax.memory_plan import PLANS_MEMORY, can_plan_memory
 from convoy.relax.nans import keep_nans
 from convoy.relax.network import describe_calls
-from convoy.relax.no_touch import NoTouch, marked_functions, no_touch
+from convoy.relax.no_touch import NoTouch, no_touch
 from convoy.relax.partition import partition
 from convoy.relax.places import find_places_in_loops
 from convoy.relax.roi_align import align_by_channels
@@ -142,7 +142,7 @@ def compile(
     ------
     ModelError, RefusedError, TargetError, ToolchainError, LoweringError
     Exception
-        Whatever ``progress`` raises, as it is.
+        Whatever ``progress`` raises, as it is; and what the codegen of somebody else does.
     ConvoyError
         If an option names what there is not, such as a node to exclude.
     """
@@ -196,6 +196,8 @@ def compile(
     except Exception as error:  # TVM raises whatever its passes raise
         if settings.stopped_by:
             raise settings.stopped_by[0] from None
+        if is_of_codegen(error):
+            raise
         words = _last_words(error)
         if of_system := _OF_SYSTEM.match(words):
             raise OSError(int(of_system[1]), of_system[2]) from error
@@ -345,50 +347,6 @@ def _like_the_callers(disabled: Sequence[str] = (), instruments: Sequence[Any] =
         instruments=list(instruments),
     ):
         yield
-
-
-def check_codegens(module: IRModule) -> None:
-    """Each marked function has a codegen that takes it.
-
-    Raises
-    ------
-    ModelError
-        For the first that has none.
-    """
-    for var, function in marked_functions(module).items():
-        if "Codegen" in function.attrs:
-            codegen = str(function.attrs["Codegen"])
-            check_registered(var.name_hint, codegen, f"relax.ext.{codegen}", _is_registered)
-
-
-def _is_registered(name: str) -> bool:
-    return tvm.get_global_func(name, allow_missing=True) is not None
-
-
-def run_codegen(module: IRModule) -> IRModule:
-    """TVM's ``RunCodegen``, told of all functions.
-
-    By itself it visits the public ones only, and leaves the regions of a private one marked, which TVM's
-    virtual machine cannot take.  It visits a function at each of its calls, so these are hidden from it,
-    also in a composite that no codegen took: one that calls itself it would visit without end.
-    """
-    callers = {
-        var.name_hint: var
-        for var, function in module.functions_items()
-        if isinstance(function, relax.Function) and "Codegen" not in (function.attrs or ())
-    }
-    generated = relax.transform.RunCodegen(entry_functions=list(callers))(
-        _visit(module, Strangers(callers), callers)
-    )
-    present = {name: generated.get_global_var(name) for name in callers}
-    return _visit(generated, Acquaintances(present), callers)
-
-
-def _visit(module: IRModule, mutator: Any, names: Iterable[str]) -> IRModule:
-    module = module.clone()
-    for name in names:
-        module.update_func(module.get_global_var(name), mutator.visit_expr(module[name]))
-    return module
 
 
 def drop_constants(module: IRModule) -> IRModule:
