@@ -11,6 +11,8 @@ from relay_modules import module, random, weight
 from relay_modules import run as run_library
 from tvm import relay
 from tvm.contrib import graph_executor
+from tvm.relay.adt import Clause, PatternTuple, PatternVar
+from tvm.runtime.vm import VirtualMachine
 
 from convoy import backend
 from convoy.errors import ConvoyError
@@ -130,6 +132,19 @@ def test_a_function_marked_by_hand_is_left_too(before: bool, composite: bool) ->
     read = np.maximum(np.einsum("oi,nihw->nohw", random(4, 4, 1, 1)[..., 0, 0], data), 0)
     want = np.maximum(np.sinh(read), 0) + np.maximum(np.sinh(data), 0)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_function_marked_by_hand_is_left_in_a_match_too() -> None:
+    # it was taken out of the module, and the call of it in the clause stayed
+    x, data, held = (relay.var(name, shape=(1, 4, 6, 6)) for name in ("x", "x0", "held"))
+    call = relay.Call(marked_layer(relay.sinh(x), x), [held])
+    body = relay.Match(relay.Tuple([data]), [Clause(PatternTuple([PatternVar(held)]), call)])
+    given = tvm.IRModule.from_expr(relay.Function([data], body))
+    with pytest.warns(RegionWarning, match=r"function layer.*: given back"):
+        executable = relay.vm.compile(given, target="convoy")
+    array = random(1, 4, 6, 6)
+    got = VirtualMachine(executable, tvm.cpu()).run(tvm.nd.array(array)).numpy()
+    np.testing.assert_allclose(got, np.sinh(array), rtol=1e-4, atol=1e-5)
 
 
 def test_strict_raises_what_is_wrong_with_a_function_marked_by_hand() -> None:

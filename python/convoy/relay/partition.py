@@ -387,9 +387,8 @@ def _undo(module: IRModule, undone: dict[GlobalVar, relay.Function]) -> IRModule
     """Write these external functions out where they are called."""
     if not undone:
         return module
-    own = _own_functions(module)
-    changed = {var: rebuild_open(module[var], lambda _, call: _inlined(call, undone)) for var in own}
-    return relay.transform.InferType()(replace_functions(module, changed, without=undone))
+    changed = rewrite_calls(module, lambda _, call: _inlined(call, undone))
+    return relay.transform.InferType()(replace_functions(changed, {}, without=undone))
 
 
 def _is_heavy(call: relay.Call) -> bool:
