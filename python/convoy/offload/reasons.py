@@ -72,7 +72,7 @@ SEVERAL_BATCHES = (
     "expected operands of one number of images, got several numbers known only at run time, which may"
     " differ; fix the shapes of all inputs but one"
 )
-UNSEEN = "expected an op in dataflow, got one in a match, a reference or a function made primitive before"
+UNSEEN = "expected an op in dataflow, got one in a match, by a reference or in a function not to be opened"
 IN_BRANCH = "expected an op of the function itself, got one in a branch; make the branch a function"
 BOUND = "expected dataflow, got lets, or values that a function written inside uses; pass them to it"
 OTHER_ITEMS = "expected only its first item to be used, got others"

@@ -140,12 +140,14 @@ def _lower(plain: Any) -> Any:
     def lower(self: VMCompiler, mod: IRModule, target: Any = None, target_host: Any = None) -> None:
         machine, settings = _machine(target), current_settings()
         with raise_remembered(), codegen.using(codegen.Context(machine, settings)):
-            if _is_on_road(machine):
+            on_road = _is_on_road(machine)
+            if on_road:
                 mod = road(_used(mod), _kept_params(self), settings)
                 _check_codegens(mod)
             else:
                 mod = lift_written(mod)
-            plain(self, mod, target, target_host)
+            with explaining(mod, by_machine=True) if on_road or has_external(mod) else nullcontext():
+                plain(self, mod, target, target_host)
             marks = {attribute(function, "Compiler") for _, function in functions_of(mod)}
             self.only_convoy = marks - {""} == {KEY}
 

@@ -16,12 +16,12 @@ from tvm import ir, relay
 from tvm.ir import IRModule
 
 from convoy.errors import TargetError
+from convoy.relay.aside import holding_references
 from convoy.relay.dataflow import attribute, is_asked, is_constant, post_order
 from convoy.relay.errors_through_tvm import has_remembered
 from convoy.relay.lets import open_functions
 from convoy.relay.module import functions_of
 from convoy.relay.no_touch import called_functions, is_open
-from convoy.relay.opaque import OPAQUE
 from convoy.relay.resolve import is_external
 from convoy.text import line
 
@@ -87,8 +87,10 @@ def _calls_by_name(module: IRModule) -> Iterator[TargetError]:
 
 
 @contextmanager
-def explaining(module: IRModule) -> Iterator[None]:
+def explaining(module: IRModule, *, by_machine: bool = False) -> Iterator[None]:
     """What TVM fails over in the block, if it is something in ``module`` that its executors cannot run.
+
+    ``by_machine``: that its virtual machine cannot run.
 
     Raises
     ------
@@ -98,13 +100,28 @@ def explaining(module: IRModule) -> Iterator[None]:
     try:
         yield
     except tvm.TVMError as error:
-        found = None if has_remembered() else _beyond_dataflow(module)
+        find = _reference_in if by_machine else _beyond_dataflow
+        found = None if has_remembered() else find(module)
         if found is None:
             raise
         raise found from error
 
 
+def _reference_in(module: IRModule) -> TargetError | None:
+    for var in holding_references(module):
+        remedy = "hand its value on by a let or as an argument"
+        return TargetError(
+            "target",
+            f"function {var.name_hint}",
+            "expected a network that TVM compiles, got one with a reference",
+            remedy,
+        )
+    return None
+
+
 def _beyond_dataflow(module: IRModule) -> TargetError | None:
+    if found := _reference_in(module):
+        return found
     for var, function in functions_of(module):
         if not is_open(function):
             continue
@@ -130,7 +147,7 @@ def _what_is_no_dataflow(node: relay.Expr) -> str:
         return "a function that is called where it is written"
     if isinstance(node, relay.Call) and isinstance(node.op, relay.TupleGetItem):
         return "a function in a tuple"
-    return "a match or a reference" if isinstance(node, OPAQUE) else ""
+    return "a match" if isinstance(node, relay.Match) else ""
 
 
 def _calls_itself(let: relay.Let) -> bool:

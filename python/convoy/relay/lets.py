@@ -113,7 +113,8 @@ def rebuild_open(function: relay.Function, change: Change) -> relay.Function:
 
 def unseen_calls(function: relay.Function) -> list[relay.Call]:
     """The calls of ops that no walk over ``open_functions`` meets, but for those a codegen has taken."""
-    seen = {call for inner in open_functions(function) for call in Dataflow(inner.body).calls}
+    walked = open_functions(function) if is_open(function) else []
+    seen = {call for inner in walked for call in Dataflow(inner.body).calls}
     found: list[relay.Call] = []
 
     def visit(node: relay.Expr) -> None:

@@ -37,6 +37,7 @@ from convoy.relay.annotate import (
     number_calls,
     using,
 )
+from convoy.relay.aside import calls_in, set_aside, take_back, to_leave
 from convoy.relay.composites import Composites, Row, find_composites, pattern_table_for
 from convoy.relay.dataflow import (
     Dataflow,
@@ -126,7 +127,8 @@ def partition(
     _check_passes()
     module = as_module(module)
     check_marks(module)
-    numbered = _number(module)
+    aside = to_leave(module)
+    numbered = _number(set_aside(module, aside))
     functions = [function for var in _own_functions(numbered) for function in open_functions(numbered[var])]
     flows = [Dataflow(function.body) for function in functions]
     calls = list(dict.fromkeys(call for flow in flows for call in flow.calls))
@@ -154,11 +156,12 @@ def partition(
     there = {var.name_hint for var in external_functions(numbered, codegen)}
     made = {v: f for v, f in external_functions(cut, codegen).items() if v.name_hint not in there}
     _report(codegen, calls, made, {number: why or alone.get(number) for number, why in found.items()}, kept)
-    for call in (call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])):
+    unseen = [call for var in _own_functions(numbered) for call in unseen_calls(numbered[var])]
+    for call in (*unseen, *calls_in(to_leave(take_back(numbered, aside)))):
         kept.flops_total += count_flops(call, READER)
         kept.add(f"{op_name(call)} {given_name(call)}", "annotate", "left", UNSEEN)
     check_strict(chosen, kept.decisions[before:])
-    return cut
+    return take_back(cut, aside)
 
 
 def external_functions(module: IRModule, codegen: str = KEY) -> dict[GlobalVar, relay.Function]:
