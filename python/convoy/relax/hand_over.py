@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
+from convoy.errors import ModelError
 from convoy.offload.names import KEY, check_registered
 from convoy.relax.calls import Acquaintances, Strangers
 from convoy.relax.errors_through_tvm import telling_whose
@@ -16,7 +17,7 @@ from convoy.relax.no_touch import marked_functions
 
 
 def check_codegens(module: IRModule) -> None:
-    """Each marked function has a codegen that takes it.
+    """Each marked function has a codegen that takes it, by a name that is text.
 
     Raises
     ------
@@ -25,6 +26,11 @@ def check_codegens(module: IRModule) -> None:
     """
     for var, function in marked_functions(module).items():
         if "Codegen" in function.attrs:
+            symbol = function.attrs.get("global_symbol", "")
+            if not isinstance(symbol, str):
+                problem = f"expected text in the attribute global_symbol, got {symbol!r}"
+                remedy = "write its name there, or leave the attribute out"
+                raise ModelError("codegen", f"function {var.name_hint!r}", problem, remedy)
             codegen = str(function.attrs["Codegen"])
             check_registered(var.name_hint, codegen, f"relax.ext.{codegen}", _is_registered)
 

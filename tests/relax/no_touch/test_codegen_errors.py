@@ -113,3 +113,15 @@ def test_an_error_of_convoys_stays_one(raising: Callable[[BaseException], None])
     raising(ModelError("lower", "node", "expected that, got this", "do so"))
     with pytest.raises(ModelError, match=r"^lower: node: expected that, got this; do so$"):
         ENTRIES["tvm.compile"](module())
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_symbol_that_is_no_text_is_named(entry: str, raising: Callable[[BaseException], None]) -> None:
+    raising(OwnError("is never asked"))
+    given = module()
+    given.update_func(given.get_global_var("acme_0"), given["acme_0"].with_attr("global_symbol", 3))
+    message = (
+        "^codegen: function 'acme_0': expected text in the attribute global_symbol, got 3; write its name"
+    )
+    with pytest.raises(ModelError, match=message):
+        ENTRIES[entry](given)
