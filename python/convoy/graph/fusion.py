@@ -29,7 +29,7 @@ from convoy.graph.ops import (
 Op = TypeVar("Op")
 """A node of a graph, or a call of either TVM."""
 
-Slot = Literal["bias", "inner", "add", "outer"]
+Slot = Literal["scale", "bias", "inner", "add", "outer"]
 Addition = Literal["bias", "add"]
 
 EVERYTHING: tuple[Slot, ...] = ("bias", "inner", "add", "outer")
@@ -62,7 +62,7 @@ class Part(Generic[Op]):
 
     slot: Slot
     word: str
-    """In the kernel's name: ``bias``, ``add``, or the activation's name."""
+    """In the kernel's name: ``bias``, ``add``, or the activation's name; none of a scale."""
     ops: tuple[Op, ...]
     """In running order, the last one gives the result; none for a bias that the anchor itself has."""
 
@@ -78,8 +78,8 @@ class Kernel(Generic[Op]):
 
     @property
     def name(self) -> str:
-        """Such as ``conv2d_bias_relu``; several biases are one word."""
-        return _name(self.stem, [part.word for part in self.parts])
+        """Such as ``conv2d_bias_relu``; several biases are one word, and what scales sums has none."""
+        return _name(self.stem, [part.word for part in self.parts if part.word])
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -161,7 +161,7 @@ def _find_next(kernel: Kernel[Op], at: Program[Op]) -> Part[Op] | None:
 
 def _slots_after(stem: str, taken: Sequence[Slot]) -> list[Slot]:
     """Where something may still join; an activation after a residual is the outer one, else the inner."""
-    slots = ANCHORS[stem]
+    slots, taken = ANCHORS[stem], [slot for slot in taken if slot != "scale"]
     first = slots.index(taken[-1]) + (taken[-1] != "bias") if taken else 0
     return [slot for slot in slots[first:] if slot != "outer" or "add" not in slots or "add" in taken]
 
@@ -237,6 +237,41 @@ def find_kernels(graph: Graph, disabled: Collection[str] = ()) -> dict[Node, Ker
     return {start.anchor: found[start.anchor] or start for start in starts}
 
 
+def find_scaled_kernel(
+    anchor: Node, graph: Graph, claimed: set[Node], disabled: Collection[str] = ()
+) -> Kernel[Node] | None:
+    """The largest kernel whose sums are scaled before all else by what a run computes; None without it.
+
+        (anchor + offset) * scale  bias*  activation?  (add  activation?)?
+
+    The offset, which need not be there, and the scale are numbers, or have one for each output channel.
+
+    Parameters
+    ----------
+    claimed : set[Node]
+        Nodes that are in other kernels.
+    disabled : Collection[str]
+        Patterns that are switched off, by the names they have without a scale.
+    """
+    start, at, ops = _start(anchor), _Nodes(graph, claimed), list[Node]()
+    for kind in ("add", "mul"):
+        made = ops[-1] if ops else anchor
+        node = at.reader(made)
+        if isinstance(node, Binary) and node.kind == kind and _is_of_channels(node, made, anchor, graph):
+            ops.append(node)
+    if start is None or start.parts or not ops or not isinstance(ops[-1], Binary) or ops[-1].kind != "mul":
+        return None
+    return _largest(replace(start, parts=(Part[Node]("scale", "", tuple(ops)),)), at, disabled)
+
+
+def _is_of_channels(node: Binary, made: Node, anchor: Node, graph: Graph) -> bool:
+    """Does a node give what ``made`` computes and a number, or one of each output channel?"""
+    shape, other = graph.shape(node.output), graph.shape(other_input(node, made.output))
+    channel = output_axis(anchor, graph)
+    is_bias = kind_of_addition(other, shape, constant=True, channel=channel) == "bias"
+    return shape == graph.shape(made.output) and is_bias
+
+
 def _start(node: Node) -> Kernel[Node] | None:
     """An anchor with the bias that it has itself; None for another op."""
     stem = _stem(node)
@@ -279,13 +314,13 @@ class _Nodes:
     claimed: set[Node]
 
     def activation(self, made: Node) -> tuple[str, tuple[Node, ...]] | None:
-        node = self._reader(made)
+        node = self.reader(made)
         if not isinstance(node, Unary) or node.kind not in ACTIVATIONS:
             return None
         return node.pattern or node.kind, (node,)
 
     def addition(self, made: Node, anchor: Node) -> tuple[Addition, Node] | None:
-        node = self._reader(made)
+        node = self.reader(made)
         if not isinstance(node, Binary) or node.kind != "add":
             return None
         other, shape = other_input(node, made.output), self.graph.shape(node.output)
@@ -301,7 +336,7 @@ class _Nodes:
     def may_be(self, kernel: Kernel[Node]) -> bool:
         return True
 
-    def _reader(self, made: Node) -> Node | None:
+    def reader(self, made: Node) -> Node | None:
         """The only node that reads a result, and only once."""
         readers = self.graph.consumers[made.output]
         if made.output in self.graph.outputs or len(readers) != 1 or readers[0] in self.claimed:

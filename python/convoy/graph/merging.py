@@ -106,12 +106,12 @@ def lower_reshape(node: Node, graph: Graph) -> Made | None:
 
 
 def lift_activation(node: Node, graph: Graph) -> Made | None:
-    """gelu(reshape(conv2d))  =>  reshape(gelu(conv2d)), which ends the convolution's kernel."""
+    """gelu(reshape(conv2d))  =>  reshape(gelu(conv2d)), which ends the anchor's kernel; so of matmul."""
     reshape = graph.producer.get(node.inputs[0]) if isinstance(node, Unary) else None
     if not isinstance(reshape, Reshape) or len(graph.consumers[reshape.output]) != 1:
         return None
     source = reshape.inputs[0]
-    if not isinstance(graph.producer.get(source), Conv2d) or reshape.output in graph.outputs:
+    if not _ends_anchor(source, graph) or reshape.output in graph.outputs:
         return None
     result = replace(graph.tensors[source], name=f"{node.output}.map")
     return Made(
@@ -122,6 +122,17 @@ def lift_activation(node: Node, graph: Graph) -> Made | None:
         {},
         (result,),
     )
+
+
+def _ends_anchor(name: str, graph: Graph) -> bool:
+    """Is this what an anchor computes, or that with numbers added, or multiplied by them?"""
+    made = graph.producer.get(name)
+    while isinstance(made, Binary) and made.kind in ("add", "mul"):
+        whole = [other for other in made.inputs if graph.shape(other) == graph.shape(name)]
+        if len(whole) != 1 or len(graph.consumers[made.output]) != 1:
+            return False
+        made = graph.producer.get(whole[0])
+    return isinstance(made, Conv2d | MatMul)
 
 
 def lift_pad(node: Node, graph: Graph) -> Made | None:

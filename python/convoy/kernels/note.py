@@ -16,6 +16,7 @@ def make_note(fusion: Fusion, graph: Graph) -> Note:
     text = f"{' '.join(map(op_name, chain))} {list(graph.shape(anchor.inputs[0]))}"
     if isinstance(anchor, (Conv2d, ConvTranspose2d, MatMul)):
         text += " * " + str(list(graph.shape(anchor.inputs[1])))
+    text += ", scaled" * (fusion.scale is not None)
     text += " + bias" * bool(fusion.bias)
     text += f", {fusion.inner.kind}" if fusion.inner else ""
     text += " + residual" * bool(fusion.residual)

@@ -10,6 +10,7 @@ from convoy.graph.graph import Graph
 from convoy.graph.messages import describe
 from convoy.kernels import (
     attention,
+    computed_scales,
     concat,
     copy,
     elementwise,
@@ -81,6 +82,7 @@ KERNELS = (
     shuffle.KERNEL,
     strips.KERNEL,
     table.KERNEL,
+    computed_scales.KERNEL,
     pool.BYTES,
     resize.BYTES,
     KernelKind(

@@ -12,20 +12,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from convoy.graph.fusion import ACTIVATIONS, Kernel, find_kernels, other_input
+from convoy.graph.fusion import ACTIVATIONS, Kernel, find_kernels, find_scaled_kernel, other_input
 from convoy.graph.graph import Graph
 from convoy.graph.messages import op_name
-from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Dequantize, Node, Quantize, Unary
+from convoy.graph.ops import Binary, Conv2d, ConvTranspose2d, Dequantize, MatMul, Node, Quantize, Unary
 from convoy.graph.quantised import same_numbers
 
 
 @dataclass
 class Fusion:
-    """out = outer(inner(anchor + bias) + residual); or the nodes of a chain, one after another."""
+    """out = outer(inner(scaled + bias) + residual); or the nodes of a chain, one after another.
+
+    scaled = (anchor + offset) * scale where a run computes the scale of bytes, else the anchor itself.
+    """
 
     nodes: list[Node]
     name: str = ""
     """``conv2d_bias_relu``, or the ops of a chain."""
+    offset: str | None = None
+    scale: str | None = None
     bias: list[str] = field(default_factory=list)
     """Constants of one value per output channel, summed."""
     inner: Unary | None = None
@@ -89,7 +94,7 @@ def fuse(graph: Graph, disabled: Collection[str] = (), takes: Takes = lambda fus
     computed: set[str] = set()
 
     def of_bytes(fusion: Fusion) -> Fusion | None:
-        return next(filter(takes, _forms_of_bytes(fusion, graph, claimed, computed)), None)
+        return next(filter(takes, _forms_of_bytes(fusion, graph, claimed, computed, disabled)), None)
 
     def add(fusion: Fusion) -> None:
         fusions.append(fusion)
@@ -128,7 +133,11 @@ def _is_made(data: str, graph: Graph, claimed: Collection[str]) -> bool:
 
 
 def _forms_of_bytes(
-    fusion: Fusion, graph: Graph, claimed: Collection[str], computed: Collection[str]
+    fusion: Fusion,
+    graph: Graph,
+    claimed: Collection[str],
+    computed: Collection[str],
+    disabled: Collection[str],
 ) -> Iterator[Fusion]:
     """What a fusion is with what quantises around it, the largest first; none where nothing does.
 
@@ -136,6 +145,12 @@ def _forms_of_bytes(
     """
     if isinstance(fusion.anchor, Dequantize):
         return
+    alone = isinstance(fusion.anchor, Conv2d | MatMul) and len(fusion.nodes) == 1
+    if alone and isinstance(_only_reader(fusion.output, graph), Binary):
+        taken = {node for node in graph.nodes if node.output in claimed}
+        scaled = find_scaled_kernel(fusion.anchor, graph, taken, disabled)
+        if scaled is not None:
+            yield _with_dequantize(_with_quantize(_make_fusion(scaled), graph), graph, computed)
     whole = _with_quantize(fusion, graph)
     if whole.quantize and whole.residual is None and isinstance(whole.anchor, Conv2d | ConvTranspose2d):
         summed = _with_sum(whole, whole.quantize, graph, claimed)
@@ -178,7 +193,7 @@ def _with_sum(
         outer = None
     summed = Fusion(
         [*nodes, outer] if outer else nodes, f"{fusion.name}_add{f'_{outer.kind}' if outer else ''}",
-        fusion.bias, fusion.inner, other, outer, held=(quantize, back),
+        bias=fusion.bias, inner=fusion.inner, residual=other, outer=outer, held=(quantize, back),
     )  # fmt: skip
     whole = _with_quantize(summed, graph)
     if whole.quantize:
@@ -198,7 +213,11 @@ def _make_fusion(kernel: Kernel[Node]) -> Fusion:
     data = kernel.anchor.output
     for part in kernel.parts:
         node = part.ops[-1] if part.ops else kernel.anchor
-        if part.slot == "bias":
+        if part.slot == "scale":
+            *added, scaled = part.ops
+            fusion.offset = other_input(added[0], data) if added else None
+            fusion.scale = other_input(scaled, added[0].output if added else data)
+        elif part.slot == "bias":
             fusion.bias.append(other_input(node, data) if part.ops else node.inputs[2])
         elif part.slot == "add":
             fusion.residual = other_input(node, data)

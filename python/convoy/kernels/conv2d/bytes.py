@@ -20,6 +20,7 @@ from convoy.graph.fusion import output_axis
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Conv2d, ConvTranspose2d, Dequantize
 from convoy.graph.weights import channel_axis
+from convoy.kernels.computed_scales import compute_scales
 from convoy.kernels.conv2d.choose import choose_algorithm, choose_bytes, planar_pays
 from convoy.kernels.conv2d.convolution import all_flat, is_pointwise
 from convoy.kernels.conv2d.depthwise import depthwise_bytes_step
@@ -188,8 +189,11 @@ def make_requantizing(
         begins = values.weight(start, padded, dtype="int32")
         scale = PackScaled((weight.inputs[1],), channels, padded, x_scale / sum_unit)
     shift = PackScaled(tuple(fusion.bias), channels, padded, 1 / sum_unit)
+    scales = values.weight(scale, padded), values.weight(shift, padded)
+    if fusion.scale is not None:
+        scales = compute_scales(fusion, *scales, 1 / sum_unit, channels, values)
     requantize = Requantize(
-        values.weight(scale, padded), values.weight(shift, padded), low, high, y_zero,
+        *scales, low, high, y_zero,
         floats=fusion.quantize is None, residual_scale=residual_scale, residual_shift=residual_shift,
         unit=unit, plain=plain, held=fusion.held is not None, held_low=held_low, held_high=held_high,
         held_unit=held_unit,
