@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,20 @@ class _Loan:
         self._tensor = tensor
         self.__array_interface__ = {
             "version": 3,
-            "shape": tuple(map(int, tensor.shape)),
-            "typestr": dtype.str,
+            "shape": tensor.shape,
+            "typestr": _code_of(dtype),
             "data": (tensor.data_ptr(), False),
         }
 
     def __del__(self, give_back: Callable[[Any], None] = _returned.append) -> None:
         give_back(self._tensor)
+
+
+@cache
+def _code_of(dtype: np.dtype[Any]) -> str:
+    """What NumPy calls it; asking takes as long as all else."""
+    code: str = dtype.str
+    return code
 
 
 def lend_out(tensor: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

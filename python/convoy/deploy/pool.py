@@ -7,11 +7,13 @@ calls get longer, as one that writes text word by word, left a piece of each len
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import tvm_ffi
+
+from convoy.deploy.tensors import flatten
 
 LENGTHS = 32
 """Different sizes of calls of which memory is kept, at most."""
@@ -33,7 +35,8 @@ class Pool:
 
         What other calls have in use, and the answer, stay as they are.
         """
-        sizes = tuple(tensor.shape for tensor in (*inputs, *_tensors(answer)))
+        made = (value for value in flatten(answer) if isinstance(value, tvm_ffi.Tensor))
+        sizes = tuple(tensor.shape for tensor in (*inputs, *made))
         with self._lock:
             if sizes in self._kept or self._empty is None:
                 return
@@ -42,12 +45,3 @@ class Pool:
                 self._kept.clear()
                 self._empty()
             self._kept[sizes] = taken
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    """Those of an answer, which may hold shapes and numbers, too."""
-    if isinstance(value, tvm_ffi.Tensor):
-        yield value
-    elif isinstance(value, tvm_ffi.Array):
-        for item in value:
-            yield from _tensors(item)
