@@ -67,9 +67,13 @@ def check_tuples(module: IRModule) -> None:
                 raise _not_run(f"function {var.name_hint}", got, remedy)
 
 
-def has_external(module: IRModule) -> bool:
-    """Is there a function of an external codegen, so that this is no build of TVM's alone?"""
-    return any(is_external(function) for _, function in functions_of(module))
+def has_external(module: object) -> bool:
+    """Is there a function of an external codegen, so that this is no build of TVM's alone?
+
+    What is no module TVM says itself.
+    """
+    functions = functions_of(module) if isinstance(module, IRModule) else []
+    return any(is_external(function) for _, function in functions)
 
 
 def _calls_by_name(module: IRModule) -> Iterator[TargetError]:
