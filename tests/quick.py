@@ -2,7 +2,8 @@
 
 - Of each test function the first case.
 - None that is marked ``slow``: it takes more than ``SECONDS`` of a quiet core.
-- Of each file of ``tests/relay`` the first ``RELAY_TESTS``: classic TVM takes half a second for each.
+- Of each file the first ``FILE_TESTS``, unless files or folders are named.  Of those of ``tests/relay``
+  always the first ``RELAY_TESTS``: classic TVM takes half a second for each.
 
 The report ends with the tests that took longer, so that the mark is where it belongs.
 """
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-SECONDS = 1.0
-RELAY_TESTS = 5
+SECONDS = 0.5
+FILE_TESTS = 8
+RELAY_TESTS = 3
 _RELAY = Path(__file__).parent / "relay"
 
 _seconds: Counter[str] = Counter()
@@ -44,9 +46,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("slow") is None:
             chosen.setdefault(item.nodeid.partition("[")[0], item)
     seen: Counter[Path] = Counter()
+    most = len(items) if config.getoption("file_or_dir") else FILE_TESTS
     for name, item in list(chosen.items()):
         seen[item.path] += 1
-        if item.path.is_relative_to(_RELAY) and seen[item.path] > RELAY_TESTS:
+        if seen[item.path] > (RELAY_TESTS if item.path.is_relative_to(_RELAY) else most):
             del chosen[name]
     kept = {item.nodeid for item in chosen.values()}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])

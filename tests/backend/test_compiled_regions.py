@@ -577,6 +577,7 @@ def test_region_of_bfloat16_agrees_with_reference(
     hold(CASES[name](), regions[0], images=1, bound=BOUND_OF_BFLOAT16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["conv_with_everything", "classifier", "group_norms_of_maps", "dense_block", "transposed"]
 )

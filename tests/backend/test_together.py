@@ -27,6 +27,7 @@ def layer(channels: int) -> Graph:
     return b.graph(b.add(Unary, y, kind="relu"))
 
 
+@pytest.mark.slow
 def test_regions_of_one_unit_answer_as_by_themselves_and_fail_by_themselves() -> None:
     good = [layer(3), layer(17)]
     bad = replace(good[0], outputs=("nothing",))

@@ -125,6 +125,7 @@ def test_a_model_exported_for_one_image_runs_several_each_on_its_own() -> None:
     np.testing.assert_allclose(together[1:2], alone, rtol=1e-4, atol=1e-4 * np.abs(alone).max())
 
 
+@pytest.mark.slow
 def test_the_machine_has_a_speed() -> None:
     rates = Machine(1).measure()
     assert 1e8 < rates.flops < 1e13

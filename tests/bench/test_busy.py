@@ -37,6 +37,7 @@ def test_other_work_computes_and_ends() -> None:
         assert not Path(f"/proc/{number}").exists()
 
 
+@pytest.mark.slow
 def test_other_work_ends_with_a_parent_that_is_killed() -> None:
     program = "from convoy.bench.busy import other_work\nimport time\nwith other_work(1) as numbers:\n"
     program += "    print(*numbers, flush=True)\n    time.sleep(60)\n"

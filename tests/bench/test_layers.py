@@ -183,6 +183,7 @@ def test_bisect_reduces_a_model_that_is_refused(
     assert "this is planted" in result.out
 
 
+@pytest.mark.slow
 def test_a_model_that_agrees_is_not_bisected(convoy_command: Command, model: Path) -> None:
     result = convoy_command("bisect", model, "--threads", "1")
     assert result.code == 1

@@ -165,6 +165,7 @@ def test_time_without_a_core_counts_on_the_wall_only(
     assert seconds < 0.02 if cpu_time else seconds >= 0.05
 
 
+@pytest.mark.slow
 def test_measure_gives_ratios_to_the_first_and_the_error_of_each(model: Path) -> None:
     result = measure.measure(model, ["onnxruntime", "onnxruntime"], threads=1, rounds=2, starts=1)
     first, second = result.timings
@@ -183,6 +184,7 @@ def test_measure_gives_ratios_to_the_first_and_the_error_of_each(model: Path) ->
     assert startup.artifact == model.stat().st_size
 
 
+@pytest.mark.slow
 def test_several_streams_are_compared_by_runs_a_second(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +198,7 @@ def test_several_streams_are_compared_by_runs_a_second(
     assert "takes several requests at once, got --streams 2" in result.failures["zeros"]
 
 
+@pytest.mark.slow
 def test_measure_leaves_weights_in_their_file(tmp_path: Path) -> None:
     # a message holds 2 GB at most: the reference reads the weights where they are
     path = tmp_path / "external.onnx"
@@ -205,6 +208,7 @@ def test_measure_leaves_weights_in_their_file(tmp_path: Path) -> None:
     assert result.work is not None
 
 
+@pytest.mark.slow
 def test_a_slow_engine_sits_out_the_rounds_after_its_last(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +229,7 @@ def test_what_is_made_already_is_not_made_again(model: Path, monkeypatch: pytest
     assert result.timings[0].error < 1e-5
 
 
+@pytest.mark.slow
 def test_a_peer_that_cannot_is_said_not_dropped(model: Path) -> None:
     result = measure.measure(model, ["onnxruntime", "absent", "crash", "negate"], threads=1, rounds=1)
     assert [timing.engine for timing in result.timings] == ["onnxruntime"]
@@ -233,6 +238,7 @@ def test_a_peer_that_cannot_is_said_not_dropped(model: Path) -> None:
     assert "shape" in result.failures["negate"]
 
 
+@pytest.mark.slow
 def test_the_first_engine_must_not_fail(model: Path) -> None:
     with pytest.raises(ModelError, match="pip install it"):
         measure.measure(model, ["absent", "onnxruntime"], threads=1, rounds=1)
@@ -281,6 +287,7 @@ def relu_of(model: onnx.ModelProto, shift: float) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.slow
 def test_a_dead_output_is_said_and_inner_tensors_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +303,7 @@ def test_a_dead_output_is_said_and_inner_tensors_are_compared(
     assert "that it agrees proves nothing; inner tensors compared" in format_blind(result)
 
 
+@pytest.mark.slow
 def test_an_output_that_varies_is_compared_alone(tmp_path: Path) -> None:
     path = tmp_path / "alive.onnx"
     onnx.save(relu_of(tiny_model(softmax=False), 0.0), path)

@@ -55,6 +55,7 @@ def run(
     assert difference.spread > 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("engine", NEEDS)
 def test_a_peer_computes_in_float32(engine: str, batch: int, tmp_path: Path, cache: None) -> None:
@@ -68,6 +69,7 @@ def test_a_peer_takes_several_requests_at_once(engine: str, tmp_path: Path, cach
     run(engine, tiny_model(softmax=False), tmp_path, streams=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", NEEDS)
 def test_a_peer_finds_weights_beside_the_model(engine: str, tmp_path: Path, cache: None) -> None:
     run(engine, tiny_model(softmax=False), tmp_path, external=True)

@@ -119,6 +119,7 @@ def test_images_of_an_open_batch_are_counted() -> None:
     assert sum(part.flops for part in found.parts) == 4 * 2 * (16 * 8 * 8 * 27 + 5 * 16)
 
 
+@pytest.mark.slow
 def test_what_is_compiled_otherwise_has_nothing_of_it(tmp_path: Path) -> None:
     export_library(convoy.compile(tiny_model()), tmp_path / "plain.so")
     names = subprocess.run(["nm", "-D", tmp_path / "plain.so"], capture_output=True, text=True).stdout
@@ -126,6 +127,7 @@ def test_what_is_compiled_otherwise_has_nothing_of_it(tmp_path: Path) -> None:
     assert "trace" not in names
 
 
+@pytest.mark.slow
 def test_a_model_without_a_region_is_profiled_too() -> None:
     node = helper.make_node("Hardmax", ["x"], ["y"], name="hard")
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 5]) for name in "xy"]
@@ -135,6 +137,7 @@ def test_a_model_without_a_region_is_profiled_too() -> None:
     assert "argmax hard" in {name for part in found.parts for name in part.nodes}
 
 
+@pytest.mark.slow
 def test_inputs_are_taken_by_their_names() -> None:
     x = np.zeros((1, 3, 8, 8), np.float32)
     found = convoy.profile(tiny_model(), inputs={"x": x}, threads=1, seconds=0)

@@ -173,6 +173,7 @@ def test_check_finds_the_layer_that_is_off(
     )
 
 
+@pytest.mark.slow
 def test_a_float_network_is_judged_as_before(convoy_command: Command, model: Any) -> None:
     result = convoy_command("check", model)
     assert result.code == 0, result

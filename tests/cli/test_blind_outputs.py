@@ -42,6 +42,7 @@ def write(
     return path
 
 
+@pytest.mark.slow
 def test_inner_tensors_stand_in_for_a_dead_output(convoy_command: Command, tmp_path: Path) -> None:
     # all that reaches the ReLU is below zero
     last = [helper.make_node("Add", ["c", "low"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
@@ -68,6 +69,7 @@ def write_head(path: Path, scale: float) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.0, 1e-7])
 def test_an_output_that_does_not_hear_its_inputs_proves_nothing(
     convoy_command: Command, tmp_path: Path, scale: float
@@ -80,6 +82,7 @@ def test_an_output_that_does_not_hear_its_inputs_proves_nothing(
     assert f"inner tensors compared in its place: {inner}\n" in result.out
 
 
+@pytest.mark.slow
 def test_an_output_that_hears_its_inputs_is_compared_alone(convoy_command: Command, tmp_path: Path) -> None:
     result = convoy_command("check", write_head(tmp_path / "head.onnx", 0.1))
     assert result.code == 0, result
@@ -124,6 +127,7 @@ def test_outputs_of_texts_are_an_error_in_one_line(convoy_command: Command, tmp_
     assert "Traceback" not in result.err
 
 
+@pytest.mark.slow
 def test_where_nothing_varies_nothing_is_right(convoy_command: Command, tmp_path: Path) -> None:
     result = convoy_command(
         "check", write(tmp_path / "zero.onnx", helper.make_node("Relu", ["c"], ["y"]), weight=0)
@@ -132,6 +136,7 @@ def test_where_nothing_varies_nothing_is_right(convoy_command: Command, tmp_path
     assert "nothing compared" in result.err
 
 
+@pytest.mark.slow
 def test_an_output_that_varies_is_compared_alone(convoy_command: Command, tmp_path: Path) -> None:
     result = convoy_command("check", write(tmp_path / "net.onnx", helper.make_node("Relu", ["c"], ["y"])))
     assert result.code == 0
@@ -139,6 +144,7 @@ def test_an_output_that_varies_is_compared_alone(convoy_command: Command, tmp_pa
     assert "inner tensors" not in result.out
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_rounding_is_said(convoy_command: Command, tmp_path: Path) -> None:
     # most of the sum is what the second op takes away again
     last = [helper.make_node("Add", ["c", "low"], ["a"]), helper.make_node("Sub", ["a", "as low"], ["y"])]

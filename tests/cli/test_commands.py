@@ -29,6 +29,7 @@ from convoy.onnx_file import parse_file
 Command = Callable[..., Result]
 
 
+@pytest.mark.slow
 def test_compile_then_run_gives_the_answer_of_onnx_runtime(
     convoy_command: Command, model: Path, tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_run_needs_tvms_runtime_only(convoy_command: Command, model: Path, tmp_p
     assert np.load(y_file).sum() == pytest.approx(1.0, abs=1e-5)  # a softmax
 
 
+@pytest.mark.slow
 def test_check_passes_before_the_closing_softmax(convoy_command: Command, model: Path) -> None:
     result = convoy_command("check", model)
     assert result.code == 0, result.err
@@ -129,6 +131,7 @@ def test_check_takes_no_negative_seed(convoy_command: Command, model: Path) -> N
     assert "--seed" in result.err
 
 
+@pytest.mark.slow
 def test_check_takes_the_shape_of_a_symbolic_batch(convoy_command: Command, tmp_path: Path) -> None:
     path = tmp_path / "dynamic.onnx"
     onnx.save(tiny_model(batch="N"), path)
@@ -143,6 +146,7 @@ def run_images(convoy_command: Command, folder: Path, count: int) -> Result:
     return convoy_command("run", folder / "m.so", "-i", folder / "x.npy", "-o", folder / "y.npy")
 
 
+@pytest.mark.slow
 def test_a_letter_in_a_shape_leaves_the_batch_open(convoy_command: Command, tmp_path: Path) -> None:
     path = tmp_path / "dynamic.onnx"
     model = tiny_model(batch="N", softmax=False)
@@ -161,6 +165,7 @@ def test_a_letter_in_a_shape_leaves_the_batch_open(convoy_command: Command, tmp_
     assert "expected a fixed size in axis 2, got height" in result.err
 
 
+@pytest.mark.slow
 def test_several_sizes_make_one_library(convoy_command: Command, tmp_path: Path) -> None:
     path = tmp_path / "dynamic.onnx"
     onnx.save(tiny_model(batch="N", softmax=False), path)
@@ -289,6 +294,7 @@ def test_bench_writes_its_results(convoy_command: Command, model: Path, tmp_path
     assert data.with_suffix(".svg").exists() or "pip install matplotlib" in result.err
 
 
+@pytest.mark.slow
 def test_profile_prints_steps_and_writes_a_trace(
     convoy_command: Command, model: Path, tmp_path: Path
 ) -> None:
@@ -298,6 +304,7 @@ def test_profile_prints_steps_and_writes_a_trace(
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
+@pytest.mark.slow
 def test_profile_as_json_is_data(convoy_command: Command, model: Path) -> None:
     found = json.loads(convoy_command("profile", model, "--seconds", "0", "--json").out)
     assert {"parts", "roof", "accounted"} <= set(found)

@@ -35,6 +35,7 @@ def test_an_interrupt_ends_the_command_without_a_word(imported: str) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, b"", b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("imported", ["typer", "convoy.cli.inspect"])
 def test_one_that_is_ignored_stays_ignored(imported: str) -> None:
     ran = run(imported, "signal.signal(signal.SIGINT, signal.SIG_IGN)")

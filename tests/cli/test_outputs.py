@@ -19,6 +19,7 @@ def run(program: str, *arguments: str, **given: object) -> subprocess.CompletedP
     return subprocess.run([sys.executable, "-c", program, *arguments], timeout=60, **given)  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
 def test_a_full_disk_is_one_line() -> None:
     with open("/dev/full", "wb") as full:
@@ -30,6 +31,7 @@ def test_a_full_disk_is_one_line() -> None:
     assert b"Traceback" not in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_gone_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -75,6 +77,7 @@ NAMED_TWICE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", NAMED_TWICE, ids=" ".join)
 def test_a_model_is_not_written_over(arguments: tuple[str, ...], tmp_path: Path) -> None:
     model = tmp_path / "net.onnx"

@@ -40,6 +40,7 @@ def x() -> np.ndarray:
     return np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_random_inputs_of_the_library_s_shapes(convoy_command: Command, library: Path) -> None:
     first, again, other = (convoy_command("run", library, "--json", "--seed", seed) for seed in "001")
     assert first.code == 0, first.err
@@ -241,6 +242,7 @@ def test_options_that_do_not_go_together_are_said_before_the_run(
     assert not list(library.parent.glob("[yz].np?"))
 
 
+@pytest.mark.slow
 def test_open_sizes_of_random_inputs_are_given(
     convoy_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +274,7 @@ def test_open_sizes_of_random_inputs_are_given(
     assert "match_cast" not in odd
 
 
+@pytest.mark.slow
 def test_sizes_that_follow_from_others_need_not_be_given(
     convoy_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

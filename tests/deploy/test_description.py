@@ -68,6 +68,7 @@ def described(path: Path) -> Description:
     return found
 
 
+@pytest.mark.slow
 def test_tensors_have_the_model_s_names_and_all_sizes(library: Path) -> None:
     says = described(library)
     assert [str(t) for t in says.inputs] == [
@@ -121,6 +122,7 @@ def test_a_library_says_the_precision_it_was_compiled_for(tmp_path: Path) -> Non
         assert described(path).precision == precision
 
 
+@pytest.mark.slow
 def test_libraries_through_tvm_s_own_door_say_it_too(tmp_path: Path) -> None:
     from convoy.relax.importer import load
 
@@ -236,6 +238,7 @@ def test_a_section_past_the_bound_is_not_read(library: Path) -> None:
     assert read_section(library, ".convoys", size) is None
 
 
+@pytest.mark.slow
 def test_an_example_is_kept_and_tried(tmp_path: Path, rng: np.random.Generator) -> None:
     model, path = tiny_model(), tmp_path / "net.so"
     x = rng.standard_normal((1, 3, 8, 8)).astype(np.float32)

@@ -59,6 +59,7 @@ def test_runs_in_place(build):
     np.testing.assert_array_equal(run(build(region), region.input()), -region.expected(region.input()))
 
 
+@pytest.mark.slow
 def test_exported_library_runs_alone(build, library_path):
     region = make_region("convoy_alone")
     build(region).export_library(str(library_path))
@@ -66,6 +67,7 @@ def test_exported_library_runs_alone(build, library_path):
     np.testing.assert_array_equal(result, -region.expected(region.input()))
 
 
+@pytest.mark.slow
 def test_large_weights_are_stored_once(build, library_path):
     region = make_region("convoy_large", padding_bytes=40 << 20)
     executable = build(region)
@@ -87,6 +89,7 @@ def test_fixed_batch(build):
     np.testing.assert_array_equal(run(build(region), region.input()), -region.expected(region.input()))
 
 
+@pytest.mark.slow
 def test_two_models_in_one_process_share_nothing(build, tmp_path):
     # the same C names inside (run, arguments, the whole runtime), other symbols and weights outside
     regions = [
@@ -152,6 +155,7 @@ def test_threads_of_python_may_call_at_once(build):
     assert not failures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("compiled", "environment", "expected"),
     [
@@ -223,6 +227,7 @@ def test_errors_of_a_compilation_keep_their_type(build, tmp_path, monkeypatch):
         build(make_region("convoy_no_room"))
 
 
+@pytest.mark.slow
 def test_context_reaches_the_codegen(build, tmp_path):
     seen: list[str] = []
     region = make_region("convoy_kept")

@@ -75,6 +75,7 @@ def test_a_thread_may_fork_in_its_own_turn() -> None:
         assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.slow
 def test_a_fork_goes_before_the_next_call() -> None:
     # locks are not fair: a thread that calls again and again kept a fork waiting for many calls
     turn, stop = Turn(), threading.Event()

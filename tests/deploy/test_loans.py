@@ -74,6 +74,7 @@ def test_a_small_output_is_copied() -> None:
     assert lie_in_tvm([found]) == [False]
 
 
+@pytest.mark.slow
 def test_what_is_kept_stays_and_outlives_its_runner() -> None:
     runner = load("(float[S] y) { y = Neg(x) }")
     kept = [runner.run([np.full(SIZE, i, np.float32)])[0] for i in range(20)]

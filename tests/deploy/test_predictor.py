@@ -35,6 +35,7 @@ def rows(rng: np.random.Generator) -> np.ndarray:
     return rng.standard_normal((6, *ROW)).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", ["N", 1, 4])
 @pytest.mark.parametrize("count", [6, 4, 1])
 def test_each_row_has_its_answer(

@@ -127,6 +127,7 @@ def in_fresh_process(code: str, *arguments: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_library_runs_without_tvms_compiler(build, library_path):
     region = make_region("convoy_light")
     build(region).export_library(str(library_path))
@@ -146,6 +147,7 @@ def test_a_library_runs_without_tvms_compiler(build, library_path):
     np.testing.assert_array_equal(np.load(result), -region.expected(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "team", "threads"),
     [(1 << 12, False, [3, 2]), (1 << 12, True, []), (4, False, [])],

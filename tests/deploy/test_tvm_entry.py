@@ -317,6 +317,7 @@ def test_a_cpu_without_the_vectors(made, x):
     assert not y.any()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(HOST.isa != "avx512", reason="compiles a region for vectors this machine lacks")
 def test_a_cpu_with_some_of_the_vectors(x):
     avx2, has_avx2 = Target("avx2"), """(feature[3] == '2' || feature[0] == 'f')"""
@@ -454,6 +455,7 @@ def typed_entries(request):
     return {dtype: make(dtype) for dtype in DL}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DL)
 @pytest.mark.parametrize("other", DL)
 def test_the_check_knows_the_type_of_each_argument(typed_entries, dtype, other):

@@ -44,6 +44,7 @@ def run(request: pytest.FixtureRequest, library: Path) -> Run:
     return lambda feed: session.run(None, feed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [

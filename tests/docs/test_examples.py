@@ -99,6 +99,7 @@ def run_program(program: Path, model: str, numbers: Path) -> str:
 HEAD = '<ir_version: 8, opset_import: ["": 13]> g (float[1] x) => '
 
 
+@pytest.mark.slow
 def test_the_program_in_c_says_what_it_does_not_take(program: Path, tmp_path: Path) -> None:
     number = tmp_path / "x.raw"
     number.write_bytes(b"\0\0\0\0")

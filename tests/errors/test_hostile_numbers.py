@@ -168,6 +168,7 @@ def boxes(limit: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.slow
 def test_all_boxes_there_are() -> None:
     import onnxruntime
 

@@ -47,6 +47,7 @@ def test_a_seed_names_one_graph() -> None:
     assert print_graph(generate(7)) != print_graph(generate(8))
 
 
+@pytest.mark.slow
 def test_every_op_is_drawn() -> None:
     drawn = {type(node) for seed in range(150) for node in generate(seed).nodes}
     assert drawn == set(ops.Node.__subclasses__())

@@ -54,6 +54,7 @@ def parts_of(model: onnx.ModelProto) -> int:
     return len(parts)
 
 
+@pytest.mark.slow
 def test_every_kind_is_drawn() -> None:
     models = draw(600)
     ops = {node.op_type for model in models for node in model.graph.node}
@@ -155,6 +156,7 @@ def test_networks_are_quantised_in_all_forms() -> None:
     assert quantised(3) == quantised(3)
 
 
+@pytest.mark.slow
 def test_some_networks_have_forms_that_no_quantiser_writes() -> None:
     # bytes as outputs, zero points left out or each its own, scales along other axes
     models = [quantised(number) for number in range(60)]

@@ -136,6 +136,7 @@ def test_it_is_done_where_it_pays() -> None:
     assert not reads_columns(sound((1, 4), (1, 4), size=(1, 16000), out=8))
 
 
+@pytest.mark.slow
 def test_any_width_is_read() -> None:
     graph = sound((1, 10), (1, 5), (0, 5, 0, 3), size=(1, open_size("size[0]", 16000, 10)), out=128)
     assert reads_columns(graph)

@@ -398,6 +398,7 @@ def test_a_length_that_lies_within_itself_is_rewritten_outside_of_quotients() ->
     assert rewrite(h // 5, left, n) == h // 5
 
 
+@pytest.mark.slow
 def test_a_size_of_many_extremes_is_bounded_by_a_few() -> None:
     # both cases of all of them would be 2^40
     sizes = [open_size(f"s{i}", 20) for i in range(40)]

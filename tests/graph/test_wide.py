@@ -125,6 +125,7 @@ def test_they_are_bytes_where_twice_the_products_are_quicker(
     assert {d.precision for d in made.report.details if d.flops} == {precision}
 
 
+@pytest.mark.slow
 def test_a_bias_of_integers_stays_with_its_convolution() -> None:
     # as quantisers write them: in steps of data times weight
     q = Quantised()

@@ -61,6 +61,7 @@ def check(graph: Graph, steps: float, *scales: float) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anchor", ANCHORS)
 @pytest.mark.parametrize("y", [None, 1.0])
 def test_nothing_times_scales_whose_product_is_infinite_is_nothing(anchor: str, y: float | None) -> None:
@@ -79,6 +80,7 @@ def test_one_huge_scale_of_a_channel_is_enough(anchor: str) -> None:
     check(graph, 0, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", [1e30, 1e38])
 def test_a_residual_of_far_larger_steps_has_an_exact_zero(residual: float) -> None:
     # its zero point, times its scale, was rounded: what is added there was 0 no more
@@ -96,6 +98,7 @@ def test_scales_of_which_all_is_finite_stay_in_bytes(anchor: str, x: float, w: f
     assert precision(product(anchor, x, w, y)) == "int8"
 
 
+@pytest.mark.slow
 def test_a_residual_of_like_steps_stays_in_bytes() -> None:
     graph = product("conv2d", 0.05, 0.01, 0.1, 300.0)
     assert precision(graph) == "int8"

@@ -52,6 +52,7 @@ def test_groups_of_a_few_channels_agree() -> None:
     agree(q.graph(q.bytes(q.conv(a, 32, 3, groups=16, stride=(2, 2)), 0.03, 100)), q.numbers())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "size", "kernel"), [(2, (1, 1), 5), (2, (1, 1), 7)])
 def test_a_small_map_of_few_channels_has_whole_pixels(
     channels: int, size: tuple[int, int], kernel: int

@@ -61,6 +61,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_they_multiply_bytes_and_give_the_same_numbers(form: str) -> None:
     q = Quantised()
@@ -76,6 +77,7 @@ def test_they_multiply_bytes_and_give_the_same_numbers(form: str) -> None:
         assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 5, 33])
 def test_widths_that_a_call_knows(count: int) -> None:
     graph = convolution(Quantised(), kernel=(3, 3), padding=SAME, width=open_size("size[0]", 16))

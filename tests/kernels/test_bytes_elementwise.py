@@ -49,6 +49,7 @@ def tables(graph: Graph) -> list[TableArray]:
     return [step for step in make_plan(graph, VNNI).steps if isinstance(step, TableArray)]
 
 
+@pytest.mark.slow
 def test_a_table_whose_entries_lie_on_a_line_is_computed_and_exact() -> None:
     q = Quantised()
     x = q.bytes(q.input(1, 4, 16, 16), 0.03, 117)

@@ -73,6 +73,7 @@ def dynamic(
     return q.graph(b.node(Binary, (product, scaled), (1, rows, 24), kind="mul"))
 
 
+@pytest.mark.slow
 def test_steps_that_are_computed_as_it_runs_become_bytes() -> None:
     # (held - zero) · w  =>  dequantize(quantize(held)) · w + (128 - zero) Σ w
     q = Quantised()
@@ -89,6 +90,7 @@ def test_steps_that_are_computed_as_it_runs_become_bytes() -> None:
         assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
 
 
+@pytest.mark.slow
 def test_rows_that_a_call_counts_are_multiplied_as_bytes() -> None:
     # static scales, a product that ends in bytes and one that ends in floats
     q, rows = Quantised(), open_size("size[0]", 16)
@@ -104,6 +106,7 @@ def test_rows_that_a_call_counts_are_multiplied_as_bytes() -> None:
             assert (np.abs(found - wanted).max(axis=-1) < 1e-5).mean() > 0.8  # rounding may meet a tie
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 5, 33])
 def test_steps_of_open_rows_become_bytes(count: int) -> None:
     graph = dynamic(Quantised(), rows=open_size("size[0]", 16))
@@ -115,6 +118,7 @@ def test_steps_of_open_rows_become_bytes(count: int) -> None:
         assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
 
 
+@pytest.mark.slow
 def test_weights_of_nine_bits_become_bytes_where_twice_the_products_pay() -> None:
     q = Quantised()
     graph = dynamic(q, least=-100)

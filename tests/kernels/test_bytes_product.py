@@ -60,6 +60,7 @@ def test_attention_in_bytes_agrees_with_exact_evaluation(queries: int, keys: int
     agree(graph, q.numbers(), off=0.004)
 
 
+@pytest.mark.slow
 def test_signed_bytes_agree_and_a_row_or_a_factor_of_floats_is_multiplied_as_floats() -> None:
     q = Quantised()
     x, rows = (q.bytes(q.input(1, 3, m, 32), 0.03, 117) for m in (1, 9))

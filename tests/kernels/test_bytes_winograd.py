@@ -119,6 +119,7 @@ def test_tiles_are_of_bytes(name: str) -> None:
             assert "winograd" in kind
 
 
+@pytest.mark.slow
 def test_bytes_are_made_by_no_tiles_that_round_more() -> None:
     q = Quantised()
     graph = q.graph(q.bytes(q.conv(q.bytes(q.input(1, 48, 128, 128), 0.03, 117), 48, 3), 0.02, 121))

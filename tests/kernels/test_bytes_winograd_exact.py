@@ -117,6 +117,7 @@ def asked_at_the_bound(isa: InstructionSet, weight: int, zero: int) -> list[Aske
     return both_ways(at_the_bound(weight, zero)[0], isa)
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked_at_the_bound)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize(("weight", "zero"), [(127, 0), (-127, 0), (127, 255), (-127, 255)])

@@ -46,6 +46,7 @@ def test_they_agree_with_exact_evaluation(isa: str, channels: int, threads: int)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", HOST_SETS)
 def test_of_widths_that_a_call_knows(isa: str) -> None:
     graph = scaled_by_its_range(width=open_size("size[0]", 16))
@@ -56,6 +57,7 @@ def test_of_widths_that_a_call_knows(isa: str) -> None:
         np.testing.assert_allclose(region(x)[0], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 def test_nan_is_the_largest_and_the_least() -> None:
     graph = scaled_by_its_range()
     x = np.ones((1, 20, 7, 9), np.float32)

@@ -418,6 +418,7 @@ def chain() -> Graph:
     return b.graph(b.add(Conv2d, b.add(Unary, x, kind="relu"), b.weight(24, 96, 1, 1), b.weight(24)))
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=lambda: asked(chain))
 def test_chains_run_strip_by_strip_at_every_size(regions: list[LoadedRegion]) -> None:
     graph, (region,) = settle_least(chain()), regions

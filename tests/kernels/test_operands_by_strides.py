@@ -173,6 +173,7 @@ def asked_of_bfloat16(name: str, isa: InstructionSet) -> list[Asked]:
     return [Asked(CASES[name](), of_bfloat16(isa), Options(threads=2))]
 
 
+@pytest.mark.slow
 @pytest.mark.together(of=asked)
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("name", CASES)

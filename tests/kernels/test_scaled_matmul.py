@@ -64,6 +64,7 @@ def test_any_number_of_rows(isa, bits, block, zeros, threads, regions) -> None:
         agree(region, graph, random.standard_normal((1, rows, 100)).astype(np.float32))
 
 
+@pytest.mark.slow
 def test_a_call_of_several_images_reads_the_weights_once_for_all_rows() -> None:
     b = Builder([1, 64], batch=None)
     graph = b.graph(b.add(MatMul, "x0", b.constant(matrix_of_bits(64, 40, 16, 4)), b.weight(40)))

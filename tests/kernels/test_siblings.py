@@ -58,6 +58,7 @@ def test_siblings_become_one_convolution_and_slices(kind: str | None, stride: tu
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_merged_region_agrees_with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(siblings, "LEAST_GAIN", -1.0)
     b = Builder([1, 20, 9, 8])

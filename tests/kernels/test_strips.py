@@ -146,6 +146,7 @@ def agrees(graph: Graph, isa: InstructionSet, threads: int) -> None:
         assert np.abs(got - want).max() <= BOUND * np.abs(want).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", HOST_SETS)
 @pytest.mark.parametrize("make", GRAPHS)
 def test_strips_agree_with_the_reference(make: Callable[[], Graph], isa: InstructionSet, cut: Cut) -> None:
@@ -155,6 +156,7 @@ def test_strips_agree_with_the_reference(make: Callable[[], Graph], isa: Instruc
     agrees(graph, isa, threads=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("rows", [1, 4, 50])
 @pytest.mark.parametrize("make", [expand_depthwise_project, stem_and_pool, wide_windows])
@@ -166,6 +168,7 @@ def test_any_height_of_strips_and_shares(
     agrees(make(), host().isa, threads)
 
 
+@pytest.mark.slow
 def test_a_name_of_the_model_does_not_end_a_comment(cut: Cut) -> None:
     graph = expand_depthwise_project()
     cut(2)

@@ -107,6 +107,7 @@ def load(graph: Graph, isa: InstructionSet, threads: int) -> LoadedRegion:
 
 
 # by themselves: each set's are the same for all values, so that the cache has them
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e17], ids=str)
 @pytest.mark.parametrize("isa", HOST_SETS)
 def test_what_is_too_large_is_computed_directly(isa: InstructionSet, value: float) -> None:

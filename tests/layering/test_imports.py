@@ -106,6 +106,7 @@ def circles(imports: dict[str, set[str]]) -> list[list[str]]:
     return sorted(map(list, rings))
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other() -> None:
     modules = {module_of(path): path for path in python_files()}
     imports: dict[str, set[str]] = {module: set() for module in modules}

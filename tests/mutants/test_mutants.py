@@ -53,6 +53,7 @@ def test_what_a_clear_line_is(text: str, problem: str) -> None:
     assert bool(unclear(text)) == bool(problem)
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mutants import judge
 

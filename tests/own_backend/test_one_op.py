@@ -29,6 +29,7 @@ def shown() -> dict[str, Any]:
     return {**names, "given": given}
 
 
+@pytest.mark.slow
 def test_the_codegen_gets_the_module_whole(shown: dict[str, Any]) -> None:
     (function,) = shown["given"]
     assert tvm_ffi.structural_equal(function, shown["module"]["gate"])
@@ -36,6 +37,7 @@ def test_the_codegen_gets_the_module_whole(shown: dict[str, Any]) -> None:
     assert [text.count(op) for op in ("R.nn.conv2d(", "R.sigmoid(", "R.multiply(")] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_the_rest_is_convoys_and_the_answer_is_right(shown: dict[str, Any]) -> None:
     module, gate = shown["module"], shown["module"]["gate"]
     for mark in MARKS:

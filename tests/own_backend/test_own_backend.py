@@ -80,6 +80,7 @@ def test_its_regions_hold_what_it_takes_with_batch_norms_folded() -> None:
     assert "sigmoid" not in text
 
 
+@pytest.mark.slow
 def test_tvm_runs_the_network_with_its_kernels() -> None:
     module = relax.transform.RunCodegen()(partitioned())
     expected = run(network())
@@ -94,6 +95,7 @@ def test_it_computes_every_image_of_a_batch() -> None:
     np.testing.assert_allclose(run(module, images), expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_convoy_takes_what_it_leaves() -> None:
     module = convoy.relax.partition(Options(merge=False))(partitioned())
     owners = sorted(str(f.attrs["Codegen"]) for f in marked_functions(module).values())

@@ -55,6 +55,7 @@ def test_more_threads_need_fewer_images() -> None:
     assert images_worth_a_team(1e9, TARGET, 2) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [1, 3, 50])
 def test_same_answer_alone_and_with_a_team(images: int) -> None:
     graph = conv_relu(8, 12, batch=None)

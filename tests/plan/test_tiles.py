@@ -28,6 +28,7 @@ def test_a_row_is_covered_exactly(width: int, most: int) -> None:
     assert rows.pixels[0] - rows.pixels[1] in (0, 1)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 300), st.integers(1, 70), st.sampled_from(["avx512", "avx2", "portable"]))
 def test_a_tile_fits_the_registers(width: int, out_blocks: int, isa: str) -> None:
     target = Target(isa)  # type: ignore[arg-type]

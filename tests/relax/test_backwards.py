@@ -24,6 +24,7 @@ def turned(sizes: tuple[int | str, ...], axis: int, cut: tuple[int, int, int]) -
     return Both(s.model(s.add("Conv", x, s.weight(8, channels, 3, 3), pads=[1] * 4)), "portable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [1, 2, 3])
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
 def test_a_cut_backwards_is_in_the_region(cut: tuple[int, int, int], axis: int) -> None:
@@ -32,6 +33,7 @@ def test_a_cut_backwards_is_in_the_region(cut: tuple[int, int, int], axis: int) 
     both.check(2, 3, 9, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [2, 3])
 def test_so_is_one_of_an_open_axis(axis: int) -> None:
     both = turned(("h", "w"), axis, CUTS["all"])
@@ -40,6 +42,7 @@ def test_so_is_one_of_an_open_axis(axis: int) -> None:
         both.check(2, 3, *size)
 
 
+@pytest.mark.slow
 def test_images_in_the_opposite_order_are_not_in_the_convolution_s_region() -> None:
     # the twin: an op mixes images along axis 0, and is too small here to be worth a call
     s = Sketch("n", 3, 8, 8)
@@ -49,6 +52,7 @@ def test_images_in_the_opposite_order_are_not_in_the_convolution_s_region() -> N
     both.check(5, 3, 8, 8)
 
 
+@pytest.mark.slow
 def test_channels_in_another_order_are_one_copy() -> None:
     s = Sketch(1, 3, "h", "w")
     x = s.add("Gather", "x", s.numbers(2, 1, 0), axis=1)
@@ -58,6 +62,7 @@ def test_channels_in_another_order_are_one_copy() -> None:
     both.check(1, 3, 8, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [2, 3, 4])
 def test_volumes_are_turned_too(axis: int) -> None:
     s = Sketch(1, 2, 5, 6, 7)

@@ -108,6 +108,7 @@ def writing_in_place(form: str, flows: bool = True) -> tvm.IRModule:
     return bb.get()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["convolution", "scaled", "norm", "convolution and norm"])
 @pytest.mark.parametrize("flows", [True, False], ids=["dataflow", "none"])
 def test_what_is_read_before_it_is_written_to_is_read_before(form: str, flows: bool) -> None:

@@ -45,6 +45,7 @@ def check(make: Callable[..., Any], *shapes: tuple[int, ...]) -> None:
     assert_near(found(*inputs), compile_with_tvm(built)(*inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", list(KERNELS))
 def test_conv_bias_relu(kernel: str) -> None:
     def make(emit: Emit, x: Any) -> Any:
@@ -66,6 +67,7 @@ def test_bottleneck_with_batch_norm_and_residual() -> None:
     check(make, (1, 14, 14, 32))
 
 
+@pytest.mark.slow
 def test_depthwise_separable() -> None:
     # groups = channels, then 1x1
     def make(emit: Emit, x: Any) -> Any:
@@ -88,6 +90,7 @@ def test_classifier() -> None:
     check(make, (1, 32, 32, 3))
 
 
+@pytest.mark.slow
 def test_concat_of_branches_along_channels() -> None:
     def make(emit: Emit, x: Any) -> Any:
         branches = [conv(emit, x, 8, size, padding=size // 2) for size in (1, 3, 5)]
@@ -98,6 +101,7 @@ def test_concat_of_branches_along_channels() -> None:
     check(make, (1, 9, 9, 6))
 
 
+@pytest.mark.slow
 def test_squeeze_and_excite() -> None:
     # the gate [N, 1, 1, C] multiplies the data it was made of
     def make(emit: Emit, x: Any) -> Any:
@@ -110,6 +114,7 @@ def test_squeeze_and_excite() -> None:
     check(make, (1, 10, 10, 8))
 
 
+@pytest.mark.slow
 def test_batch_of_images() -> None:
     def make(emit: Emit, x: Any) -> Any:
         return emit(nn.relu(batch_norm(emit, conv(emit, x, 16, 3, padding=1))))

@@ -95,6 +95,7 @@ def test_random_networks(anchor, seed):
         disabled = some_of(filter(is_kernel, names), seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "shufflenet", "efficientnet_b0"])
 def test_zoo_networks(name):
     names, graphs = cut(load_model(zoo.load(name)))

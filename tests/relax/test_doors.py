@@ -44,6 +44,7 @@ def expected():
     return run(tvm.compile(module(conv_relu_sin, IMAGE), target="llvm"), random(*IMAGE))
 
 
+@pytest.mark.slow
 def test_convoy_compile_takes_a_relax_module(expected):
     report = Report()
     executable = convoy.compile(module(conv_relu_sin, IMAGE), report=report)
@@ -103,6 +104,7 @@ def large_conv(bind, x):
     return bind(op.nn.conv2d(x, weight(32, 32, 3, 3), padding=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accuracy", ["direct", "fast", "fastest"])
 def test_accuracy_is_asked_for_through_both_ways(accuracy):
     options, source = Options(accuracy=accuracy), module(large_conv, LARGE)
@@ -267,6 +269,7 @@ def test_the_door_opens_in_either_order_of_imports(order):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_importing_convoy_does_not_import_tvm():
     code = "import sys, convoy, convoy.backend; assert 'tvm' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

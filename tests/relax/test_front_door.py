@@ -75,6 +75,7 @@ def test_each_option_is_a_keyword_of_compile() -> None:
     assert {option.name for option in fields(Options)} <= set(keywords)
 
 
+@pytest.mark.slow
 def test_keywords_come_on_top_of_options(tmp_path: Path) -> None:
     executable = convoy.compile(
         tiny_model(),

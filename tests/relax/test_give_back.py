@@ -51,6 +51,7 @@ def run(executable, x):
     return relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("composite", [False, True], ids=["alone", "composite"])
 @pytest.mark.parametrize("form", FORMS)
 def test_tvm_computes_it(form, composite):
@@ -65,6 +66,7 @@ def test_tvm_computes_it(form, composite):
     assert any(d.choice == "taken" and "conv2d" in d.node for d in executable.report.decisions)
 
 
+@pytest.mark.slow
 def test_tvms_own_door_does_the_same():
     x, make = random(*X), FORMS["softplus"]
     want = run(tvm.compile(calls(make), target="llvm"), x)

@@ -97,6 +97,7 @@ def compute(make, *inputs):
     return cut, [made.numpy() if hasattr(made, "numpy") else made[0].numpy()], cut.run_tvm(*arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1])
 def test_tensors_at_the_border_have_their_images_in_front(axis):
     # region -> TVM's cumsum of [n * L, E] or [L, n, E] -> region
@@ -115,6 +116,7 @@ def test_tensors_at_the_border_have_their_images_in_front(axis):
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_images_that_leave_last_are_moved_though_tvm_forgot_their_lengths():
     # heads joined with images: lengths that no composite can tell TVM -> mean -> [n, E] -> [E, n]
     def make(bind, x):
@@ -150,6 +152,7 @@ def test_what_mixes_images_is_read_without_them(name):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_convolution_stays_one_of_images_before_what_mixes_them():
     # conv2d -> max over the images: two regions, the first of a batch
     def make(bind, x):

@@ -141,6 +141,7 @@ def test_a_call_that_divides_by_0_ends(op: str) -> None:
         machine["main"](*map(tvm.runtime.tensor, (whole[0], whole[1] * 0)))
 
 
+@pytest.mark.slow
 def test_a_slice_in_steps_of_0_ends() -> None:
     given = {"x": ("float32", ["n", 4]), **{name: ("int64", [1]) for name in ("s", "e", "a", "t")}}
     model = make("Slice", given)

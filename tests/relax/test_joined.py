@@ -27,6 +27,7 @@ def lists_of_places(count: int, width: int) -> Any:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "joins"), [(joined.LEAST, 1), (joined.LEAST - 1, 0)])
 def test_many_late_lengths(count: int, joins: int, monkeypatch) -> None:
     rng = np.random.default_rng(1)

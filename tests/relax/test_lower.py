@@ -355,6 +355,7 @@ def _halves(bind, x):
     return bind(op.subtract(last, first))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

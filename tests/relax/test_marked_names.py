@@ -46,6 +46,7 @@ def run(executable, x):
     return relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["mmap", "sched_getaffinity", "pthread_create", "int", "malloc", "expf", "convoy_barrier"]
 )
@@ -60,6 +61,7 @@ def test_a_name_of_c_is_a_name(name):
     assert name in {region.symbol for region in executable.report.regions}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [("layer", "layer_weights"), ("layer", "layer_entry"), ("layer_0", "layer"), ("settings", "tvm_entry")],
@@ -77,6 +79,7 @@ def test_names_made_of_one_another_are_apart(names):
     np.testing.assert_allclose(run(executable, x), want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a-b", "conv/1", "1a", "über", "convoy_num_threads", "convoy_trace"])
 def test_what_no_symbol_can_be_is_given_back_with_what_to_do(name):
     x = random(*X)

@@ -70,6 +70,7 @@ def test_a_bound_keeps_a_nan(name: str, rows: int | str) -> None:
     agree(model, np.linspace(-2, 2, 8, dtype=np.float32)[None])  # the twin: numbers are as before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, "n"])
 def test_a_nan_is_quantised_to_the_least_integer(rows: int | str) -> None:
     s = Sketch(rows, 8)
@@ -110,6 +111,7 @@ def test_integers_are_left_to_tvm() -> None:
     tvm.ir.assert_structural_equal(keep_nans()(module), module)
 
 
+@pytest.mark.slow
 def test_what_is_not_so_is_no_opposite() -> None:
     # not(a < b) is not b <= a, and x is not equal to itself
     s = Sketch("n", 8)

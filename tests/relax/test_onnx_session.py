@@ -200,6 +200,7 @@ def test_each_size_is_compiled_where_open_ones_cannot_be(
     ]
 
 
+@pytest.mark.slow
 def test_a_session_of_a_library(folder: Path) -> None:
     path = folder / "net.so"
     convoy.compile(folder / "net.onnx").export_library(str(path))

@@ -39,6 +39,7 @@ def test_a_residual_network_runs_at_every_size(target: str, threads: int) -> Non
         both.check(1, 3, *size)
 
 
+@pytest.mark.slow
 def test_batch_and_sizes_are_open_together() -> None:
     both = Both(residual_network("n"), "portable")
     assert (both.left, len(both.report.regions)) == ([], 1)
@@ -46,6 +47,7 @@ def test_batch_and_sizes_are_open_together() -> None:
         both.check(images, 3, *size)
 
 
+@pytest.mark.slow
 def test_arguments_of_a_call_are_checked() -> None:
     s = Sketch(1, 3, "h", "w")
     both = Both(s.model(s.add("Relu", s.add("Conv", "x", s.weight(8, 3, 5, 5)))), "portable")
@@ -56,6 +58,7 @@ def test_arguments_of_a_call_are_checked() -> None:
         both.machine["main"](tvm.runtime.tensor(np.zeros((1, 3, 4, 9), np.float32)))
 
 
+@pytest.mark.slow
 def test_a_call_without_elements_has_nothing_to_compute() -> None:
     s = Sketch(1, 3, "h", "w")
     both = Both(s.model(s.add("Relu", s.add("Conv", "x", s.weight(8, 3, 1, 1)))), "portable")
@@ -96,6 +99,7 @@ def test_paddings_that_are_computed_in_floats_are_sizes() -> None:
         both.check(images, 3, *size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "stride"), [(7, 2), (11, 4)])
 def test_paddings_of_wide_windows_have_a_most(kernel: int, stride: int) -> None:
     # those of a BiT: they were more than what is divided by says, and a loop of TVM's padded
@@ -172,6 +176,7 @@ def test_only_what_needs_an_element_asks_for_one(case: str, threads: int) -> Non
         both.check(1, length, 8)
 
 
+@pytest.mark.slow
 def test_a_number_of_rows_that_data_say_may_be_none() -> None:
     s = Sketch("n", 8)
     more = s.add("Greater", s.add("ReduceSum", "x", s.numbers(1), keepdims=0), s.number(3.0))
@@ -242,6 +247,7 @@ def test_an_op_whose_size_no_input_of_its_region_tells_is_left_alone() -> None:
         both.check(1, 3, *size)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_a_slice_whose_bounds_no_input_of_its_region_tells_is_left_alone() -> None:
     # a region behind TVM's op knows half the height, rounded up, and not the height
@@ -259,6 +265,7 @@ def test_a_slice_whose_bounds_no_input_of_its_region_tells_is_left_alone() -> No
         both.check(1, 3, *size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("front", [False, True])
 def test_padding_to_a_multiple_is_of_its_region(front: bool) -> None:
     # as Python writes it: (8 - h % 8) % 8
@@ -288,6 +295,7 @@ def test_padding_without_a_bound_stays_beside_the_region() -> None:
     both.check(1, 3, 5, 9)
 
 
+@pytest.mark.slow
 def test_attention_over_the_pixels_of_an_open_image_is_whole() -> None:
     # at likely sizes there are more scores than an int counts; none of them is in memory
     s = Sketch("n", 16, "h", "w")
@@ -345,6 +353,7 @@ def test_a_class_token_for_each_image(images: int | str, left: list[str]) -> Non
     both.check(2, 4, 8)
 
 
+@pytest.mark.slow
 def test_lengths_that_may_differ_are_not_added_by_one_kernel() -> None:
     s = Sketch(1, 8, "h", "w")
     x = s.add("Conv", "x", s.weight(8, 8, 3, 3), strides=[2, 2], pads=[1] * 4)
@@ -354,6 +363,7 @@ def test_lengths_that_may_differ_are_not_added_by_one_kernel() -> None:
         both.check(1, 8, *size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pads", "least"), [((1, 1, 1, 1), (1, 1)), ((1, 1, 2, 2), (2, 2))])
 def test_a_phase_of_a_transposed_convolution_may_have_no_pixel(
     pads: tuple[int, ...], least: tuple[int, int]
@@ -368,6 +378,7 @@ def test_a_phase_of_a_transposed_convolution_may_have_no_pixel(
         both.check(1, 4, *size)
 
 
+@pytest.mark.slow
 def test_a_tile_of_axes_of_length_1_stays_in_the_region() -> None:
     s = Sketch("n", 16, "h", "w")
     row = s.add("Relu", s.add("ReduceMean", s.add("Conv", "x", s.weight(16, 16, 1, 1)), axes=[2]))

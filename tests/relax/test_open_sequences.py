@@ -117,6 +117,7 @@ def test_a_mask_of_open_lengths_is_read_in_place() -> None:
         both.check(*size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [2, 3, 4])
 def test_a_causal_mask_of_open_lengths_is_of_no_image(axes: int) -> None:
     # behind a cache: t queries, of which each sees the t keys before and those up to itself
@@ -143,6 +144,7 @@ def test_a_causal_mask_of_open_lengths_is_of_no_image(axes: int) -> None:
         both.check(*size)
 
 
+@pytest.mark.slow
 def test_where_only_the_number_of_images_is_open_what_mixes_them_is_read_without() -> None:
     # a mixture of experts has them along axis 0, and its tokens behind
     s = Sketch("n", E)
@@ -230,6 +232,7 @@ def test_a_bound_that_lies_within_by_what_a_module_notes_is_in_the_region() -> N
             machine["main"](tvm.runtime.tensor(np.ones((1, 2, E), np.float32)))
 
 
+@pytest.mark.slow
 def test_a_call_may_be_smaller_than_a_module_notes_where_nothing_needs_that() -> None:
     # torch.export notes 2 of each open size, and TVM runs 1, and a cache of nothing
     weight = np.random.default_rng(3).standard_normal((E, E)).astype(np.float32)

@@ -63,6 +63,7 @@ def test_boxes_of_images_that_there_are_not_end_the_call(mode: str) -> None:
             runner.run([x, boxes, np.array([0, image])])
 
 
+@pytest.mark.slow
 def test_maps_without_pixels_are_not_read() -> None:
     runner = convoy.Runner(convoy.compile(boxes_network(4, **SQUARE)))
     boxes = np.array([[0, 0, 8, 8]], np.float32)

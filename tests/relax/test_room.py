@@ -321,6 +321,7 @@ class CastInABranch:
         return w
 
 
+@pytest.mark.slow
 def test_checks_behind_casts_in_a_branch_compile() -> None:
     main = relax.VirtualMachine(convoy.compile(CastInABranch), tvm.cpu())["main"]
     x, y = (tvm.runtime.tensor(np.ones(n, np.float32)) for n in (3, 5))

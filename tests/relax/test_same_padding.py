@@ -32,6 +32,7 @@ def test_a_network_of_same_padding_is_one_region_at_every_size(mode: str) -> Non
         both.check(images, 3, *size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "stride"), [(3, 3), (7, 3), (2, 3), (5, 4)])
 def test_padding_that_a_network_computes_takes_every_size(window: int, stride: int) -> None:
     s = Sketch(1, 4, "h", "w")
@@ -67,6 +68,7 @@ def test_rows_and_volumes_are_padded_so_too(op: str, mode: str) -> None:
             both.check(2, 8, *size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [0, 1])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mean_counts_the_pixels_that_are_there(mode: str, counts: int) -> None:
@@ -92,6 +94,7 @@ def test_several_volumes_are_divided_by_the_count_of_one(images: int | str) -> N
         both.check(2 if images == "n" else int(images), 4, 6, 7, width)
 
 
+@pytest.mark.slow
 def test_one_open_side_is_enough() -> None:
     # the padding of the fixed one is a number, and smaller than the widest
     s = Sketch(1, 8, "h", 12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 import tvm
 from tvm import relax
 from tvm.script import ir as I
@@ -35,6 +36,7 @@ mask (int64[n, t] ids, int64[m, t] mask) => (int64[n, t] y)
 """The mask of each token, as torch.export writes it: a negative index is the size plus it."""
 
 
+@pytest.mark.slow
 def test_sizes_that_become_data_do_not_break_tvms_fusion() -> None:
     model = onnx.parser.parse_model(MASK)
     machine = relax.VirtualMachine(convoy.compile(model, threads=1), tvm.cpu())

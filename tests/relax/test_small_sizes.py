@@ -99,6 +99,7 @@ def test_checks_are_no_ops_of_the_network() -> None:
     assert [d for d in report.decisions if d.choice == "left"] == []
 
 
+@pytest.mark.slow
 def test_checks_read_no_data() -> None:
     # or memory of an input would have to lie where TVM's kernels want it, and be copied else
     convolution, left = (convoy.compile(network(SMALL[name][0])) for name in ("a convolution", "a crop"))

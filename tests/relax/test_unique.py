@@ -30,6 +30,7 @@ def unique(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outputs", "shape", "sizes", "attributes"),
     [
@@ -49,6 +50,7 @@ def test_it_is_that_of_onnx_runtime(
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 def test_nan_is_like_nan_and_the_last() -> None:
     runner = convoy.load(convoy.compile(unique([6], 4)))
     x = np.array([np.nan, 2, np.inf, np.nan, -np.inf, 2], np.float32)
@@ -56,6 +58,7 @@ def test_nan_is_like_nan_and_the_last() -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 def test_a_library_calls_no_function_of_python(tmp_path) -> None:
     library = tmp_path / "unique.so"
     convoy.compile(unique([9], 1, TensorProto.BOOL)).export_library(str(library))

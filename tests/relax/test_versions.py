@@ -64,6 +64,7 @@ def test_a_library_runs_every_listed_size(outputs: int) -> None:
         runner.run([np.zeros((1, 3, 16, 17), np.float32)])
 
 
+@pytest.mark.slow
 def test_each_version_is_as_if_compiled_alone() -> None:
     model = pyramid()
     alone, both = Report(), Report()

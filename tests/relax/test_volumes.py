@@ -101,6 +101,7 @@ TRANSPOSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TRANSPOSED)
 def test_a_transposed_convolution_agrees(case: str) -> None:
     weight, given = TRANSPOSED[case]
@@ -126,6 +127,7 @@ POOLS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", POOLS)
 def test_a_pool_agrees(case: str) -> None:
     op, given = POOLS[case]
@@ -317,6 +319,7 @@ CHAIN = [
 ]
 
 
+@pytest.mark.slow
 def test_special_values_stay_in_their_slices() -> None:
     model = network([conv(pads=[1] * 6)], {"w": (4, 16, 3, 3, 3)}, [1, 16, 5, 6, 6])
     x = np.random.default_rng(2).standard_normal((1, 16, 5, 6, 6)).astype(np.float32)

@@ -93,6 +93,7 @@ def test_a_page_needs_nothing_beside_it(content: dict[str, Any]) -> None:
     assert "Permission is hereby granted" in page  # dagre's licence goes with it
 
 
+@pytest.mark.slow
 def test_names_of_a_model_are_neither_html_nor_script() -> None:
     model = tiny_model(extra="Hardmax")
     for node in model.graph.node:

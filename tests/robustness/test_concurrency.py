@@ -94,6 +94,7 @@ def test_a_library_answers_several_threads_at_once(library: Path) -> None:
     assert call_at_once(functions, arrays) == 0
 
 
+@pytest.mark.slow
 def test_two_libraries_answer_side_by_side(library: Path, tmp_path: Path) -> None:
     model = tiny_model(batch="N")
     for tensor in model.graph.initializer:

@@ -140,6 +140,7 @@ def test_what_is_wrong_with_the_machine_is_an_error(
         convoy.compile(two_regions())
 
 
+@pytest.mark.slow
 def test_a_compiler_that_rejects_the_runtime_too_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

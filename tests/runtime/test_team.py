@@ -206,6 +206,7 @@ def test_launch_of_one_thread_within_a_launch_runs(team):
     assert list(job.cpu[0:3]) == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_forked_child_has_a_team_of_its_own(in_fresh_process):
     body = """
     team = Team(library_file)
@@ -282,6 +283,7 @@ def test_number_of_threads(in_fresh_process, environment, expected):
     assert found == expected if expected else 1 <= found <= cores  # a CPU quota may take some cores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CONVOY_NUM_THREADS", "TVM_NUM_THREADS"])
 @pytest.mark.parametrize("text", ["abc", "2x", "-1", "1.5", "\x1b[2J\nerror: é" + "x" * 99])
 def test_a_number_of_threads_that_is_none_is_said_once(in_fresh_process, name, text):

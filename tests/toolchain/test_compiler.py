@@ -97,6 +97,7 @@ def test_what_a_step_stores_is_kept() -> None:
     assert library.run() == 1.0
 
 
+@pytest.mark.slow
 def test_what_regions_share_is_in_units_of_its_own(tmp_path):
     first, second = (
         generate(graph, name, Target("portable")) for name, graph in (("a", dense(5)), ("b", dense(9)))

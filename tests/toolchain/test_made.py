@@ -159,6 +159,7 @@ def test_a_compiler_that_hangs_is_ended_with_all_it_started(monkeypatch, tmp_pat
     assert not list((tmp_path / "cache").glob("*/*.o"))
 
 
+@pytest.mark.slow
 def test_a_compiler_that_says_not_even_its_version_is_none(monkeypatch, tmp_path):
     monkeypatch.setenv("CC", str(write_tool(tmp_path / "cc", "sleep 1000")))
     monkeypatch.setenv("CONVOY_COMPILER_SECONDS", "0.5")

@@ -54,6 +54,7 @@ def test_unit_without_vectors_parses_none(monkeypatch, tmp_path):
     assert "c-header" not in log.read_text()
 
 
+@pytest.mark.slow
 @needs_gcc
 def test_gcc_that_cannot_precompile_compiles_all_the_same(monkeypatch, tmp_path):
     log = log_calls(monkeypatch, tmp_path, 'case "$*" in *c-header*) exit 1;; esac\n')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 import tvm
 from tvm import relax
 from tvm.relax import op
@@ -53,6 +54,7 @@ def computed_weight(emit: Callable[..., relax.Expr]) -> relax.Expr:
     return emit(op.multiply(wide, emit(op.reshape(emit(op.exp(const(8))), (8, 1, 1, 1)))))
 
 
+@pytest.mark.slow
 def test_a_weight_that_is_computed_becomes_a_literal():
     # conv2d(x, concat(sin(c), c) * reshape(exp(c)))  =>  conv2d(x, c)
     before = module(lambda emit, x: emit(op.nn.conv2d(x, computed_weight(emit), padding=1)))
@@ -100,6 +102,7 @@ def test_a_weight_in_another_layout_becomes_a_literal():
     np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_item_of_a_constant_that_is_split_becomes_a_literal():
     # conv2d(x, exp(split(c)[1]))  =>  conv2d(x, c)
     def make(emit, x):
@@ -124,6 +127,7 @@ def test_what_reads_the_input_is_left():
     assert folded(before).same_as(before)
 
 
+@pytest.mark.slow
 def test_ops_that_tvm_cannot_legalize_do_not_end_the_compilation():
     # TVM's legalization of pixel_shuffle calls a function that does not exist (0.27)
     def make(emit, x):

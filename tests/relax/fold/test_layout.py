@@ -120,6 +120,7 @@ def test_one_element_of_more_axes_stays_behind_the_permute():
     assert_same_numbers(before, after, random(*x))
 
 
+@pytest.mark.slow
 def test_whole_network_has_one_permute_at_each_edge():
     # conv, BN, relu, pools, add, concat, pad, squeeze-excite in NHWC  =>  permute … permute
     def conv(b, x, o, i, k=1):

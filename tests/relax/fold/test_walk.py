@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
 import tvm
 import tvm_ffi
 from fold_modules import assert_same_numbers, const, constants, module, ops, parameters, random
@@ -138,6 +139,7 @@ def test_names_of_the_model_survive():
     assert names == ["conv0", "conv0"]
 
 
+@pytest.mark.slow
 def test_a_large_network_folds_fast():
     # 60 conv + batch norm pairs, 60 MB of weights: the time grows with the bytes, not with the patterns
     weight = const(random(512, 512, 1, 1))

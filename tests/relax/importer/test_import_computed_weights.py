@@ -29,6 +29,7 @@ def _model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weight", "channels", "attributes", "bias"),
     [

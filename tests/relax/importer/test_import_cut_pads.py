@@ -54,6 +54,7 @@ def pad_by_input(mode: str, rank: int, kind: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "kind"), [(1, FLOAT), (1, BOOL), (3, FLOAT), (3, LONG)])
 @pytest.mark.parametrize("mode", ["reflect", "wrap", "edge", "constant"])
 def test_widths_of_a_call_may_cut(mode: str, rank: int, kind: int) -> None:
@@ -92,6 +93,7 @@ def test_too_little_that_is_left_is_said(mode: str, before: int, after: int, lea
         runner.run([np.zeros((1, 4, 3), np.float32)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [FLOAT, LONG, BOOL])
 def test_a_mirror_image_of_more_than_a_call_brings_ends_it(kind: int) -> None:
     # of whole numbers and of bools TVM's own pad read what lies behind the tensor

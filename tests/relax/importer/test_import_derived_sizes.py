@@ -119,6 +119,7 @@ def test_a_cache_and_what_is_new_are_together_a_mask() -> None:
         runner.run(zeros((2, 6), (2, 4), (2, 1)))
 
 
+@pytest.mark.slow
 def test_a_model_of_two_in_one_has_texts_of_one_of_them() -> None:
     # a decoder with and without a cache: a mask is longer than the cache by 1 where there is one
     def branch(name: str, result: onnx.NodeProto) -> onnx.GraphProto:
@@ -145,6 +146,7 @@ def test_a_model_of_two_in_one_has_texts_of_one_of_them() -> None:
         assert session.run(None, {"past": past, "new": new, "mask": mask})[0].shape == (1, 6)
 
 
+@pytest.mark.slow
 def test_a_size_in_terms_of_one_that_is_a_multiple_is_in_terms_of_its_part() -> None:
     s = Sketch("n", 4, "t", 1)
     halved = s.add("MaxPool", "x", kernel_shape=[2, 1], strides=[2, 1])
@@ -223,6 +225,7 @@ def test_a_hostile_text_is_a_symbol(text: str) -> None:
     assert y[1].isidentifier()
 
 
+@pytest.mark.slow
 def test_the_first_input_may_be_in_terms_of_a_later_one() -> None:
     nodes = [node("Concat", ["x", "x"], ["both"], axis=0), node("Add", ["y", "both"], ["z"])]
     proto = model(nodes, {"y": ("2*b", 3), "x": ("b", 3)}, "z")

@@ -377,6 +377,7 @@ def test_a_file_that_onnx_runtime_saved_for_one_machine_is_refused() -> None:
         load(model)
 
 
+@pytest.mark.slow
 def test_attention_that_begins_with_nothing_in_its_cache(run_onnx, rng) -> None:
     # keys and values before lie in one tensor, of which each is cut
     model = make("""(float[n,rows,24] x, float[2,n,4,before,6] past) =>

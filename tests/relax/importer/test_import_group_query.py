@@ -132,6 +132,7 @@ KNOWN = [name for name, form in FORMS.items() if form.old or not form.cache]
 """A model has no empty tensor of known sizes."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "is_open"), [*((name, True) for name in FORMS), *((name, False) for name in KNOWN)]
 )

@@ -49,6 +49,7 @@ def network(rng) -> onnx.ModelProto:
     return make_network("float16", rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [1, 3])
 def test_a_network_in_float16_is_offloaded_whole(images: int, network, run_onnx, rng) -> None:
     report = Report()
@@ -60,6 +61,7 @@ def test_a_network_in_float16_is_offloaded_whole(images: int, network, run_onnx,
     np.testing.assert_allclose(found, run_onnx(network, x)[0], rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_network_in_bfloat16_is_offloaded_whole(precision: str, rng) -> None:
     import ml_dtypes  # gives NumPy the type
@@ -132,6 +134,7 @@ def test_elements_that_are_no_numbers_stay_half(run_tvm, rng) -> None:
     assert shape.tolist() == [3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("narrow", ["float16", "bfloat16"])
 def test_weights_stay_half_in_the_library(narrow: str, tmp_path, rng) -> None:
     sizes = {}

@@ -31,6 +31,7 @@ def model_of(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [5, "n"])
 def test_a_mean_has_the_type_of_its_numbers_and_is_0_of_none(rows: int | str, run_onnx) -> None:
     # of no numbers the process ended: TVM divided by how many there are
@@ -46,6 +47,7 @@ def test_a_mean_has_the_type_of_its_numbers_and_is_0_of_none(rows: int | str, ru
             np.testing.assert_array_equal(ours, wanted)
 
 
+@pytest.mark.slow
 def test_a_mean_of_no_numbers_at_all_is_0(run_onnx) -> None:
     nodes = [helper.make_node("ReduceMean", ["x", "first"], ["y"])]
     model = model_of(nodes, "int32", [0, 4], {"first": [0]})

@@ -67,6 +67,7 @@ def test_axes_that_a_call_is_fed(name: str, sizes: str, run_onnx, rng) -> None:
     compare(model, [(x, np.array(a)) for a in right], [(x, np.array(a)) for a in refused], run_onnx)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ANY)
 def test_an_open_number_of_axes(op: str, run_onnx, rng) -> None:
     model = build(op, ["n", 3, "w"], ("axes", LONG, ["k"]), **ANY[op])
@@ -87,6 +88,7 @@ RESIZES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_antialiasing_by_scales_that_a_call_is_fed(mode: str, run_onnx, rng) -> None:
     model = build("Resize", [1, 3, 8, 9], ("scales", FLOAT, [4]), mode=mode, antialias=1)
@@ -100,6 +102,7 @@ def test_antialiasing_by_scales_that_a_call_is_fed_of_open_sizes_is_refused() ->
         load(build("Resize", ["n", 3, "h", "w"], ("scales", FLOAT, [4]), mode="linear", antialias=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", RESIZES)
 def test_resize_by_scales_that_a_call_is_fed(how: str, run_onnx, rng) -> None:
     model = build("Resize", ["n", 3, "h", "w"], ("scales", FLOAT, [4]), **RESIZES[how])
@@ -168,6 +171,7 @@ def test_a_depth_of_any_type_is_a_whole_number(depth, length, axes, run_tvm, run
     np.testing.assert_array_equal(made, run_onnx(model, at)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [np.nan, np.inf, -np.inf, -2, 0, 1e12])
 def test_a_depth_that_is_no_size_is_refused_or_ends_the_call(depth: float) -> None:
     # a call ended in std::bad_alloc, or gave a tensor of negative sizes

@@ -104,6 +104,7 @@ def test_a_shift_is_less_than_windows_of_patches(run_onnx) -> None:
         run([np.zeros((1, 3, 3, 8), "float32")])
 
 
+@pytest.mark.slow
 def test_a_size_that_no_convolution_reads_may_be_1(run_onnx) -> None:
     model = windows(patches=False)
     run = convoy.load(convoy.compile(model)).run
@@ -146,6 +147,7 @@ def test_the_least_size_told_is_that_of_all_convolutions(run_onnx) -> None:
     np.testing.assert_allclose(run([x])[0], run_onnx(model, x)[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_branch_says_nothing_of_a_size_outside_of_it(run_onnx) -> None:
     model = branch()
     run = convoy.load(convoy.compile(model)).run

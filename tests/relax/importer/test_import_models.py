@@ -59,6 +59,7 @@ def shrink(model: onnx.ModelProto, size: int) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "efficientnet_b0", "unet"])
 def test_open_batch_stays_open_through_a_model(name: str, count_ops) -> None:
     model = zoo.load(name)

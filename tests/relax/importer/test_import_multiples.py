@@ -69,6 +69,7 @@ def test_a_network_that_joins_what_it_doubles_with_what_it_halved_is_one_region(
             both.machine["main"](tvm.runtime.tensor(np.zeros(shape, np.float32)))
 
 
+@pytest.mark.slow
 def test_a_sum_of_what_is_halved_in_two_ways_is_in_one_region() -> None:
     s = Sketch(1, 8, "h", "w")
     rounded_up = s.add("Conv", "x", s.weight(8, 8, 3, 3), strides=[2, 2], pads=[1] * 4)
@@ -80,6 +81,7 @@ def test_a_sum_of_what_is_halved_in_two_ways_is_in_one_region() -> None:
         both.machine["main"](tvm.runtime.tensor(np.zeros((1, 8, 7, 10), np.float32)))
 
 
+@pytest.mark.slow
 def test_multiples_of_which_something_is_concluded_that_is_wrong_of_none() -> None:
     s = Sketch(1, 8, "h", "w")
     small = s.add("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2])
@@ -116,6 +118,7 @@ def test_sizes_that_any_call_may_have_stay_as_they_are() -> None:
     assert multiples(u_net(2, 1, 3, "h", 16)) == {"h": 4}
 
 
+@pytest.mark.slow
 def test_what_only_one_branch_asks_for_is_asked_of_no_other_call() -> None:
     s = Sketch(1, 8, "h", 4)
     value = helper.make_tensor_value_info

@@ -336,6 +336,7 @@ def test_antialiasing_of_open_sizes(by: str, extra: dict[str, object], run_tvm, 
         np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_antialiasing_to_nothing_ends_in_one_line(rng) -> None:
     # the number of taps is a quotient: the process ended
     nodes = [
@@ -362,6 +363,7 @@ def test_pixels_outside_of_open_sizes_are_refused_in_one_line() -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_pyramid_joins_what_has_to_be_equal(run_tvm, run_onnx, rng) -> None:
     # a half of h, twice: 2 · ((h - 1) // 4 + 1) is (h - 1) // 2 + 1 for some heights only
     nodes = [
@@ -583,6 +585,7 @@ def test_names_of_sizes_are_no_ones_else(names: tuple[str, str], run_onnx) -> No
         np.testing.assert_array_equal(run(given)[0], run_onnx(model, *given)[0])
 
 
+@pytest.mark.slow
 def test_a_size_called_as_what_a_run_finds_is_given() -> None:
     # two inputs say how long it is, and it may be what the convolutions need
     weights = {"w": np.ones((4, 3, 5, 5), "float32"), "k": np.ones((4, 4, 3, 3), "float32")}

@@ -58,12 +58,14 @@ def test_none_is_no_size(rng) -> None:
         runner.run([np.zeros((1, 3, 4, 3), "float32")])
 
 
+@pytest.mark.slow
 def test_a_fixed_axis_beside_an_open_one(run_onnx, rng) -> None:
     model = build([resize(mode="linear")], ["n", 3, "h", 90], s=[1, 1, 0.7, 1.3])
     assert convoy.load(convoy.compile(model)).run([np.zeros((1, 3, 10, 90), "float32")])[0].shape[3] == 116
     compare(model, [(1, 3, 10, 90), (1, 3, 33, 90)], run_onnx, rng)
 
 
+@pytest.mark.slow
 def test_products_that_float32_does_not_hold(run_onnx, rng) -> None:
     # 9723 · 1741/1024 is 16530.9995, in float32 16531
     model = build([resize(mode="linear")], ["n", 1, "w"], s=[1, 1, 1741 / 1024])
@@ -81,6 +83,7 @@ def test_products_that_it_holds_stay_expressions(scale: float, run_tvm, run_onnx
         np.testing.assert_allclose(run_tvm(module, x)[0], run_onnx(model, x)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_what_stays_as_large_is_copied_along_all_axes_or_none(way: str, run_onnx, rng) -> None:
     model = build([resize(**WAYS[way])], ["n", 3, "h", "w"], s=[1, 1, 1.25, 1.5])
@@ -94,6 +97,7 @@ def test_before_opset_11_what_shrinks_is_rounded_up(scales: tuple[float, float],
     compare(model, [(1, 3, 13, 11), (1, 3, 90, 32)], run_onnx, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joint", ["Add", "Concat"])
 def test_two_sizes_that_a_call_finds_are_joined(joint: str, run_onnx, rng) -> None:
     # the region of the first read what stood behind the cast that finds the second's sizes

@@ -161,6 +161,7 @@ def test_an_extreme_of_infinities_is_infinite(op: str, run_tvm) -> None:
     np.testing.assert_array_equal(found, [[infinity], [1 if op == "ReduceMin" else 2]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
 def test_windows_are_of_a_length_that_a_call_says(op: str, run_tvm, run_onnx) -> None:
     for periodic in (0, 1):
@@ -351,6 +352,7 @@ def test_a_sequence_is_no_longer_than_the_tensor(length: int, run_onnx, rng) -> 
         load(known)
 
 
+@pytest.mark.slow
 def test_a_spectrum_of_any_length_is_a_convolution(run_onnx, rng) -> None:
     model = make("""network (float[N,L,1] x) => (float[N,F,257,2] y) <int64 s = {160}> {
         size = Constant <value_int = 512> ()

@@ -127,6 +127,7 @@ def test_ceil_mode_of_open_sizes_has_no_window_behind_the_map(
         np.testing.assert_array_equal(run_tvm(compiled, x)[0], run_onnx(model, x)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CEILS)
 def test_ceil_mode_has_no_condition_in_a_shape_of_sizes_that_data_say(
     case: str, make_model, run_tvm, run_onnx, rng

@@ -257,6 +257,7 @@ def dynamic_product(x: str, weight: str, made: str) -> str:
         {made} = Mul ({x}sumsf, {x}each)"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fed", [True, False])
 @pytest.mark.parametrize("each", [True, False])
 @pytest.mark.parametrize("directions", [1, 2])

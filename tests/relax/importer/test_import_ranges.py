@@ -55,6 +55,7 @@ def numbered(numbers: tuple[Any, ...], dtype: str, fed: str) -> tuple[onnx.Model
     return made, [np.array(value, dtype) for value in (0, *(named[name] for name in fed))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fed", ["", "abs"], ids=["constants", "fed"])
 @pytest.mark.parametrize("dtype", SPANS)
 def test_what_does_not_fit_the_type_is_counted(dtype: str, fed: str, run_onnx) -> None:

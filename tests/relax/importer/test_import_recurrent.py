@@ -175,10 +175,12 @@ def test_any_size_of_a_state(op: str, hidden: int, run_tvm, run_onnx, rng) -> No
     agree(make(op[:4].rstrip(","), hidden, given=("b",), **attributes), 2, run_tvm, run_onnx, rng)
 
 
+@pytest.mark.slow
 def test_both_states_and_peepholes_of_an_lstm(run_tvm, run_onnx, rng) -> None:
     agree(make("LSTM", given=("b", "h0", "c0", "p")), 3, run_tvm, run_onnx, rng)
 
 
+@pytest.mark.slow
 def test_images_in_front(run_tvm, rng) -> None:
     """ONNX Runtime has no layout 1: the same with the axes moved."""
     model = make("GRU", given=("b",))
@@ -208,6 +210,7 @@ WRITTEN_OUT: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITTEN_OUT)
 def test_what_no_loop_does_is_written_out(name: str, run_tvm, run_onnx, rng, count_ops) -> None:
     op, given, attributes = WRITTEN_OUT[name]
@@ -216,6 +219,7 @@ def test_what_no_loop_does_is_written_out(name: str, run_tvm, run_onnx, rng, cou
     agree(model, 3, run_tvm, run_onnx, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", ["T", 90])
 @pytest.mark.parametrize("name", WRITTEN_OUT)
 def test_what_no_loop_does_is_a_scan_of_many_or_open_steps(
@@ -230,6 +234,7 @@ def test_what_no_loop_does_is_a_scan_of_many_or_open_steps(
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU", "GRU, reset last"])
 def test_sequences_end_at_their_lengths(op: str, run_onnx, rng, count_ops) -> None:
     attributes = {"linear_before_reset": 1} if "," in op else {}
@@ -249,6 +254,7 @@ def test_sequences_end_at_their_lengths(op: str, run_onnx, rng, count_ops) -> No
             np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activations", [[], ["HardSigmoid", "Tanh"]])
 @pytest.mark.parametrize("lengths", [[7, 8, 1], [1, -1, 1]])
 def test_lengths_beyond_the_steps_end_a_call(lengths, activations, rng) -> None:
@@ -268,6 +274,7 @@ def fix_lengths(*lengths: int) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.slow
 def test_constant_lengths(run_tvm, run_onnx, rng) -> None:
     for lengths in ((7, 7), (2, 7)):
         agree(fix_lengths(*lengths), 2, run_tvm, run_onnx, rng)
@@ -281,6 +288,7 @@ def test_lengths_that_are_all_the_steps_cost_nothing(count_ops) -> None:
     )
 
 
+@pytest.mark.slow
 def test_weights_that_are_fed_are_written_out(run_tvm, run_onnx, rng) -> None:
     agree(make("GRU", given=("b",), constant=False, linear_before_reset=1), 2, run_tvm, run_onnx, rng)
 
@@ -306,6 +314,7 @@ def test_the_product_with_the_inputs_and_the_loop_are_in_a_region(op: str) -> No
     assert (ops.count("matmul"), ops.count("recurrent")) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [1, 3])
 @pytest.mark.parametrize("batch", ["N", "as many"])
 @pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU", "GRU, reset last"])
@@ -323,6 +332,7 @@ def test_a_compiled_loop_gives_what_onnx_runtime_gives(op, batch, images, run_on
         np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_states_of_an_unnamed_batch_are_of_the_inputs(run_onnx, rng) -> None:
     # x [7, N, 6] and states [1, ?, 16]: a call shows that both are as many
     model = make("LSTM", given=("b", "h0", "c0"))
@@ -341,6 +351,7 @@ def test_states_of_an_unnamed_batch_are_of_the_inputs(run_onnx, rng) -> None:
         machine["main"](*map(tvm.runtime.tensor, (x, h0[:, :2].copy(), c0)))
 
 
+@pytest.mark.slow
 def test_infinities_saturate_as_in_onnx_runtime_and_nan_stays(run_tvm, run_onnx, rng) -> None:
     model = make("LSTM", given=("b",))
     (x,) = feed(model, 2, rng)
@@ -361,6 +372,7 @@ def test_any_number_of_steps(op: str, run_tvm, run_onnx, rng) -> None:
     agree(model, (3, 7), run_tvm, run_onnx, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU", "GRU, reset last"])
 def test_open_steps_of_a_batch_that_is_known_are_no_images(op: str, run_onnx, rng) -> None:
     # x [T, 2, 6]: with the steps in front a region of theirs would take each step for a sequence
@@ -374,6 +386,7 @@ def test_open_steps_of_a_batch_that_is_known_are_no_images(op: str, run_onnx, rn
             np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU", "GRU, reset last"])
 def test_a_call_without_a_step_is_refused(op: str, run_tvm, rng) -> None:
     # the last state was read in front of the first row of outputs
@@ -383,6 +396,7 @@ def test_a_call_without_a_step_is_refused(op: str, run_tvm, rng) -> None:
         run_tvm(load(model), np.zeros((0, 2, 6), np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [2, "N"])
 def test_states_that_are_made_of_zeros_are_none(batch: int | str, run_onnx, rng) -> None:
     # a state beside the region was a constant, which left the loop to TVM

@@ -51,6 +51,7 @@ def resize_model(make_model, cases: list[Attributes], shape: tuple[int, ...], op
     return make_model(nodes, {"x": shape}, constants, [f"y{i}" for i in range(len(cases))], opset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 10])
 def test_tables_are_onnx_runtimes(size: int, make_model, run_onnx, rng) -> None:
     # 58 ways, to 11 sizes and by 9 scales, of one row

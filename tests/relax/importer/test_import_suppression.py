@@ -67,6 +67,7 @@ def run_both(model: onnx.ModelProto, drawn: list[dict[str, Any]], run_onnx: Any)
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 4, 200, -1])
 def test_of_many_boxes_the_first_are_taken(limit: int, run_onnx, rng) -> None:
     """More than one level of a heap, and equal scores; what is taken has no more room than the limit."""
@@ -88,6 +89,7 @@ def test_boxes_of_an_open_number(form: str, centered: int, run_onnx, rng) -> Non
     assert (max(counts) > 20) == (form != "none")
 
 
+@pytest.mark.slow
 def test_boxes_of_a_known_number(run_onnx, rng) -> None:
     model = build(*FORMS["all fed"], (2, 3, 20))
     assert run_both(model, [draw(rng, (2, 3, 20), at) for at in range(3)], run_onnx)[2] == 0

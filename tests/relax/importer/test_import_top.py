@@ -48,6 +48,7 @@ def test_the_best_of_each_row_are_those_of_onnx_runtime(run_onnx: Any, dtype: st
             np.testing.assert_array_equal(ours, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_along_any_axis_of_infinite_numbers_too(run_onnx: Any, axis: int) -> None:
     model = top("float32", ["a", "b", "c"], 3, axis=axis)

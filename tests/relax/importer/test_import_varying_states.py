@@ -93,12 +93,14 @@ def test_a_state_may_change_its_length(name: str, run_onnx, rng) -> None:
     agree(grown(STEPS[name]), [rows(rng, *each) for each in lengths], run_onnx)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["grows by an input", "doubles", "grows in front"])
 def test_a_state_may_begin_with_nothing(name: str, run_onnx, rng) -> None:
     calls = [rows(rng, *each) for each in [(3, 1, 1), (3, 1, 0), (1, 2, 4)]]
     agree(grown(STEPS[name], "none"), calls, run_onnx)
 
 
+@pytest.mark.slow
 def test_a_state_of_a_known_size_may_grow(run_onnx, rng) -> None:
     agree(grown(STEPS["grows by an input"], "three"), [rows(rng, 2, 1, 3), rows(rng, 1, 1, 0)], run_onnx)
 

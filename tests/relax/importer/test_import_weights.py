@@ -58,6 +58,7 @@ def test_as_many_as_the_weights_say_are_computed(case, run_tvm, run_onnx, rng) -
     np.testing.assert_allclose(run_tvm(load(model), x)[0], run_onnx(model, x)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 3, 64])
 def test_another_number_ends_the_call(case, size: int, rng) -> None:
     # TVM read beyond the weights: an answer of others' memory, or the end of the process

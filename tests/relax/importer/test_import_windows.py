@@ -44,6 +44,7 @@ POOLS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POOLS)
 def test_places_of_the_largest_pixels(name: str, run_onnx, rng) -> None:
     axes = len(POOLS[name]["kernel_shape"])
@@ -58,6 +59,7 @@ def test_places_of_the_largest_pixels(name: str, run_onnx, rng) -> None:
             np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.slow
 def test_pixels_go_back_where_they_were_found(run_onnx, rng) -> None:
     window = {"kernel_shape": [2, 2], "strides": [2, 2]}
     nodes = [

@@ -27,6 +27,7 @@ def written(module: IRModule, name: str) -> relax.Function:
     return next(b.value for b in bindings if b.var.name == name and is_marked(b.value))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "compile",
     [lambda module: tvm.compile(module, target="convoy"), convoy.compile],
