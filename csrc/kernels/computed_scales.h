@@ -4,7 +4,7 @@
  *   shift[o] = offset[o] * by[o] * unit + bias[o]
  *
  * of n channels.  factor and bias have as many numbers as `scale` and `shift`, 0 behind the channels; `by`
- * is one number (by_step 0) or one of each channel (1), offset one of each channel, or NULL.
+ * and offset are one number (step 0) or one of each channel (step 1), and offset may be NULL.
  */
 #ifndef CONVOY_KERNELS_COMPUTED_SCALES_H_
 #define CONVOY_KERNELS_COMPUTED_SCALES_H_
@@ -14,13 +14,13 @@
 #include "kernels/map.h"
 
 static inline void cv_compute_scales(cv_thread t, float *scale, float *shift, const float *factor,
-                                     const float *by, int by_step, const float *offset, float unit,
-                                     const float *bias, int n, int padded) {
+                                     const float *by, int by_step, const float *offset, int offset_step,
+                                     float unit, const float *bias, int n, int padded) {
   if (t.id != 0) return; /* less than a barrier takes */
   for (int o = 0; o < n; o++) {
     const float each = by[o * by_step];
     scale[o] = factor[o] * each;
-    shift[o] = (offset ? offset[o] * each * unit : 0.0f) + bias[o];
+    shift[o] = (offset ? offset[o * offset_step] * each * unit : 0.0f) + bias[o];
   }
   memset(scale + n, 0, (size_t)(padded - n) * sizeof(float));
   memset(shift + n, 0, (size_t)(padded - n) * sizeof(float));

@@ -9,7 +9,7 @@ import pytest
 
 from convoy import backend
 from convoy.graph import Graph
-from convoy.graph.ops import Binary, Conv2d, MatMul
+from convoy.graph.ops import Binary, Conv2d, MatMul, Reduce
 from convoy.graph.reference import run
 from convoy.graph.views import broadcast_shapes
 from convoy.options import Options
@@ -134,3 +134,23 @@ def test_a_pattern_that_is_switched_off_is_no_kernel() -> None:
     options = Options(threads=1, disabled_patterns=frozenset({"convoy.conv2d_bias_relu"}))
     steps = backend.generate(graph, None, host(), options).report.steps
     assert any(", scaled + bias ->" in step for step in steps)
+
+
+@pytest.mark.parametrize("count", ["one", "each"])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_what_is_added_before_may_be_one_number(rank: int, count: str) -> None:
+    q = Scaled()
+    x = q.input(*((1, 24, 7, 9) if rank == 4 else (1, 15, 24)))
+    steps = q.bytes(x, 0.02, 120)
+    product = q.conv(steps, OUT, bias=False) if rank == 4 else q.dense(steps, OUT, bias=False)
+    axes = tuple(range(1, rank))
+    added = scale = q.b.node(Reduce, (x,), (1,) * rank, kind="max", axes=axes)
+    if count == "each":
+        added = q.binary("mul", added, q.each(rank))
+    graph = q.graph(q.binary("mul", q.binary("add", product, added), scale))
+    data = q.numbers()
+    (wanted,) = run(graph, data, np.float64)
+    for target in bytes_targets():
+        assert any(", scaled ->" in step for step in steps_of(graph, target))
+        (found,) = backend.load(graph, target, Options())(*data)
+        assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()

@@ -49,12 +49,12 @@ def compute_scales(
 def emit_compute_scales(step: ComputeScales, w: Writer) -> str:
     w.headers.add("computed_scales")
     padded = step.factor.size
-    offset = w.pointer(step.offset[0]) if step.offset else "NULL"
+    offset, each = (w.pointer(step.offset[0]), step.offset[0].size > 1) if step.offset else ("NULL", False)
     return (
         f"  float *scale = {w.pointer(step.y)};\n"
         f"  cv_compute_scales(t, scale, scale + {padded}, {w.pointer(step.factor)}, {w.pointer(step.by)}, "
-        f"{int(step.by.size > 1)}, {offset}, {number(step.unit)}, {w.pointer(step.bias)}, {step.channels}, "
-        f"{padded});\n"
+        f"{int(step.by.size > 1)}, {offset}, {int(each)}, {number(step.unit)}, {w.pointer(step.bias)}, "
+        f"{step.channels}, {padded});\n"
     )
 
 
