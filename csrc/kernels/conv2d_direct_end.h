@@ -139,6 +139,7 @@ CV_INLINE void cv_conv2d_end_bytes(const cv_conv2d_form f, const cv_conv2d_windo
       value[k] = cv_fma(cv_from_int(cv_as_int(sum[k])), cv_load(g->scale + b * CV_LANES),
                         cv_load(g->shift + b * CV_LANES));
       at[k] = cv_conv2d_pixel(f, g->at->y, p, g->y_step) + b * g->y_plane;
+      if (!residual) continue;
       residual_at[k] = cv_conv2d_pixel(f, g->at->residual, p, g->residual_step) + b * g->residual_plane;
     }
     cv_requantize_any(g->requantize, value, cv_conv2d_pixels(f) * f.blocks, y, at, residual, residual_at);

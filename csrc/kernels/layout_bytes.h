@@ -27,7 +27,8 @@ typedef struct cv_dense {
 
 CV_INLINE cv_int cv_dense_load(const cv_dense *x, ptrdiff_t at, int n) {
   if (!x->scale) return cv_load_bytes_n((const uint8_t *)x->data + at, n);
-  return cv_quantize(cv_load_n((const float *)x->data + at, n), *x->scale);
+  const cv_int q = cv_quantize(cv_load_n((const float *)x->data + at, n), *x->scale);
+  return cv_int_and(q, cv_int_set1(255));
 }
 
 CV_INLINE void cv_dense_store(const cv_dense *y, ptrdiff_t at, cv_int q, int n) {
@@ -38,13 +39,14 @@ CV_INLINE void cv_dense_store(const cv_dense *y, ptrdiff_t at, cv_int q, int n) 
   }
 }
 
+/* How many of `channels` are in the cell from number c on; none: not above 0. */
+CV_INLINE int cv_channels_of_cell(int channels, int c) { return channels - c < 4 ? channels - c : 4; }
+
 /* `n` pixels of a row, side by side: the cells of up to four channels from offset `at` on. */
 CV_INLINE cv_int cv_load_cells(const cv_dense *x, ptrdiff_t at, int channels, int n) {
   cv_int cells = cv_int_set1(0);
-  for (int c = 0; c < channels; c++) {
-    const cv_int q = cv_int_and(cv_dense_load(x, at + c * x->channel, n), cv_int_set1(255));
-    cells = cv_int_or(cells, cv_int_shl(q, 8 * c));
-  }
+  for (int c = 0; c < channels; c++)
+    cells = cv_int_or(cells, cv_int_shl(cv_dense_load(x, at + c * x->channel, n), 8 * c));
   return cells;
 }
 
@@ -70,6 +72,42 @@ CV_INLINE cv_int cv_collect_cells(const uint8_t *p, ptrdiff_t step, int n) {
   return cv_as_int(cv_loadu(each));
 }
 
+/* CV_LANES pixels of a row, side by side in x: a block's channels from offset `at` on. */
+CV_INLINE void cv_pack_square(uint8_t *p, ptrdiff_t step, const cv_dense *x, ptrdiff_t at, int channels) {
+  cv_int pixels[CV_LANES / 4];
+  CV_UNROLL
+  for (int c = 0; c < CV_LANES; c += 4)
+    pixels[c / 4] = cv_load_cells(x, at + c * x->channel, cv_channels_of_cell(channels, c), CV_LANES);
+  cv_quads_of_cells(pixels);
+  if (step == CV_LANES) {
+    CV_UNROLL
+    for (int i = 0; i < CV_LANES / 4; i++) cv_store_quad(p + 4 * i * CV_LANES, pixels[i], 4);
+    return;
+  }
+  uint8_t bytes[CV_LANES * CV_LANES];
+  CV_UNROLL
+  for (int i = 0; i < CV_LANES / 4; i++) cv_store_quad(bytes + 4 * i * CV_LANES, pixels[i], 4);
+  CV_UNROLL
+  for (int i = 0; i < CV_LANES; i++) cv_store_pixel(p + i * step, cv_load_pixel(bytes + i * CV_LANES));
+}
+
+CV_INLINE void cv_unpack_square(const cv_dense *y, ptrdiff_t at, const uint8_t *p, ptrdiff_t step,
+                                int channels) {
+  cv_int cells[CV_LANES / 4];
+  uint8_t bytes[CV_LANES * CV_LANES];
+  if (step != CV_LANES) {
+    CV_UNROLL
+    for (int i = 0; i < CV_LANES; i++) cv_store_pixel(bytes + i * CV_LANES, cv_load_pixel(p + i * step));
+    p = bytes;
+  }
+  CV_UNROLL
+  for (int i = 0; i < CV_LANES / 4; i++) cells[i] = cv_load_quad(p + 4 * i * CV_LANES, 4);
+  cv_cells_of_quads(cells);
+  CV_UNROLL
+  for (int c = 0; c < CV_LANES; c += 4)
+    cv_store_cells(y, at + c * y->channel, cv_channels_of_cell(channels, c), cells[c / 4], CV_LANES);
+}
+
 /* The stretch number `i` of a map, the map's memory there, and the dense tensor's. */
 typedef struct cv_place {
   cv_stretch stretch;
@@ -85,6 +123,11 @@ static inline cv_place cv_place_at(const cv_byte_map *m, const cv_dense *d, int 
   return place;
 }
 
+/* How many columns of a stretch are in squares of CV_LANES pixels and as many lanes. */
+static inline int cv_square_columns(const cv_stretch *s, const cv_dense *d, int lanes) {
+  return lanes == CV_LANES && d->column == 1 ? s->count - s->count % CV_LANES : 0;
+}
+
 static inline cv_range cv_share_places(cv_thread t, const cv_byte_map *m, int lanes) {
   return cv_share(t, (m->channels + lanes - 1) / lanes * m->height * cv_stretches_a_row(m->width));
 }
@@ -94,10 +137,13 @@ CV_INLINE void cv_pack_dense(cv_thread t, cv_byte_map y, int lanes, int zero, co
   const cv_range share = cv_share_places(t, &y, lanes);
   for (int i = share.begin; i < share.end; i++) {
     const cv_place at = cv_place_at(&y, x, i, lanes);
+    const int squares = cv_square_columns(&at.stretch, x, lanes);
+    for (int w = 0; w < squares; w += CV_LANES)
+      cv_pack_square(at.map + w * y.step, y.step, x, at.dense + w, at.stretch.lanes);
     for (int c = 0; c < lanes; c += 4) {
-      const int channels = at.stretch.lanes - c < 4 ? at.stretch.lanes - c : 4;
+      const int channels = cv_channels_of_cell(at.stretch.lanes, c);
       const int pixels = x->column == 1 ? CV_LANES : 1;
-      for (int w = 0; w < at.stretch.count; w += pixels) {
+      for (int w = squares; w < at.stretch.count; w += pixels) {
         const int n = at.stretch.count - w < pixels ? at.stretch.count - w : pixels;
         const cv_int cells = cv_load_cells(x, at.dense + c * x->channel + w * x->column, channels, n);
         cv_spread_cells(at.map + w * y.step + c, y.step, cells, n);
@@ -110,10 +156,13 @@ CV_INLINE void cv_unpack_dense(cv_thread t, const cv_dense *y, cv_byte_map x, in
   const cv_range share = cv_share_places(t, &x, lanes);
   for (int i = share.begin; i < share.end; i++) {
     const cv_place at = cv_place_at(&x, y, i, lanes);
+    const int squares = cv_square_columns(&at.stretch, y, lanes);
+    for (int w = 0; w < squares; w += CV_LANES)
+      cv_unpack_square(y, at.dense + w, at.map + w * x.step, x.step, at.stretch.lanes);
     for (int c = 0; c < at.stretch.lanes; c += 4) {
-      const int channels = at.stretch.lanes - c < 4 ? at.stretch.lanes - c : 4;
+      const int channels = cv_channels_of_cell(at.stretch.lanes, c);
       const int pixels = y->column == 1 ? CV_LANES : 1;
-      for (int w = 0; w < at.stretch.count; w += pixels) {
+      for (int w = squares; w < at.stretch.count; w += pixels) {
         const int n = at.stretch.count - w < pixels ? at.stretch.count - w : pixels;
         const cv_int cells = cv_collect_cells(at.map + w * x.step + c, x.step, n);
         cv_store_cells(y, at.dense + c * y->channel + w * y->column, channels, cells, n);

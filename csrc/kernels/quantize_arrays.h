@@ -14,7 +14,7 @@
 
 /* round(v / scale) from low to high: how many steps a byte is from its zero point.  NaN gives low. */
 CV_INLINE cv_vec cv_quantize_steps(cv_vec v, cv_vec scale, cv_vec low, cv_vec high) {
-  return cv_min(cv_max(cv_round(cv_div(v, scale)), low), high);
+  return cv_min(cv_max(cv_round(cv_quotient(v, scale, cv_inverse(scale))), low), high);
 }
 
 /* Quantised and dequantised at once.  No steps are 0, not -0, of which the reciprocal is another infinity:

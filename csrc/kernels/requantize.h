@@ -75,29 +75,34 @@ CV_INLINE cv_int cv_requantize_quad(const cv_requantizer *r, const cv_vec v[4]) 
   return cv_max_bytes(cv_quad_of(a, b, c, d, r->zero), r->low);
 }
 
-/* Any y of `count` vectors of sums; vector k is stored at y + at[k], the residual there is at
- * residual + residual_at[k]. */
-CV_SHARED void cv_requantize_any(const cv_requantize *r, const cv_vec *v, int count, float *y,
+/* Any y of `count` vectors of scaled sums, which are changed; vector k is stored at y + at[k], the residual
+ * there is at residual + residual_at[k].  What is told apart once is not told apart for each vector. */
+CV_SHARED void cv_requantize_any(const cv_requantize *r, cv_vec *v, int count, float *y,
                                  const ptrdiff_t *at, const float *residual, const ptrdiff_t *residual_at)
     CV_SYMBOL(cv_requantize_any);
 
 #if CV_DEFINES(REQUANTIZE)
-CV_SHARED void cv_requantize_any(const cv_requantize *r, const cv_vec *v, int count, float *y,
+CV_SHARED void cv_requantize_any(const cv_requantize *r, cv_vec *v, int count, float *y,
                                  const ptrdiff_t *at, const float *residual, const ptrdiff_t *residual_at) {
-  for (int k = 0; k < count; k++) {
-    cv_vec value = cv_activate(v[k], r->inner);
-    if (residual && r->residual_scale != 0.0f) {
+  const cv_vec low = cv_set1(r->low), high = cv_set1(r->high), unit = cv_set1(r->unit);
+  const cv_int zero = cv_int_set1(r->zero);
+  cv_activate_vectors(r->inner, (float *)v, count, CV_LANES, CV_LANES);
+  if (residual && r->residual_scale != 0.0f) {
+    const cv_vec scale = cv_set1(r->residual_scale), shift = cv_set1(r->residual_shift);
+    for (int k = 0; k < count; k++) {
       const cv_vec bytes = cv_from_int(cv_load_bytes((const uint8_t *)(residual + residual_at[k])));
-      value = cv_add(value, cv_fma(bytes, cv_set1(r->residual_scale), cv_set1(r->residual_shift)));
-    } else if (residual) {
-      value = cv_add(value, cv_load(residual + residual_at[k]));
+      v[k] = cv_add(v[k], cv_fma(bytes, scale, shift));
     }
-    value = cv_mul(cv_activate(value, r->outer), cv_set1(r->unit));
-    if (r->floats) {
-      cv_store(y + at[k], cv_min(cv_set1(r->high), cv_max(cv_set1(r->low), value)));
-    } else {
-      cv_store_bytes((uint8_t *)(y + at[k]),
-                     cv_requantize_round(value, cv_set1(r->low), cv_set1(r->high), cv_int_set1(r->zero)));
+  } else if (residual) {
+    for (int k = 0; k < count; k++) v[k] = cv_add(v[k], cv_load(residual + residual_at[k]));
+  }
+  cv_activate_vectors(r->outer, (float *)v, count, CV_LANES, CV_LANES);
+  if (r->floats) {
+    for (int k = 0; k < count; k++) cv_store(y + at[k], cv_min(high, cv_max(low, cv_mul(v[k], unit))));
+  } else {
+    for (int k = 0; k < count; k++) {
+      const cv_int steps = cv_requantize_round(cv_mul(v[k], unit), low, high, zero);
+      cv_store_bytes((uint8_t *)(y + at[k]), steps);
     }
   }
 }

@@ -228,6 +228,17 @@ CV_INLINE cv_int cv_quad_of(cv_int a, cv_int b, cv_int c, cv_int d, cv_int add) 
   const cv_int bytes = _mm256_packus_epi16(_mm256_adds_epi16(one, pairs), _mm256_adds_epi16(two, pairs));
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
+CV_INLINE void cv_quads_of_cells(cv_int q[2]) {
+  const cv_int a = _mm256_unpacklo_epi32(q[0], q[1]), b = _mm256_unpackhi_epi32(q[0], q[1]);
+  q[0] = _mm256_permute2x128_si256(a, b, 0x20);
+  q[1] = _mm256_permute2x128_si256(a, b, 0x31);
+}
+CV_INLINE void cv_cells_of_quads(cv_int q[2]) {
+  const cv_vec a = cv_as_float(_mm256_permute2x128_si256(q[0], q[1], 0x20));
+  const cv_vec b = cv_as_float(_mm256_permute2x128_si256(q[0], q[1], 0x31));
+  q[0] = cv_as_int(_mm256_shuffle_ps(a, b, 0x88));
+  q[1] = cv_as_int(_mm256_shuffle_ps(a, b, 0xdd));
+}
 CV_INLINE cv_int cv_max_bytes(cv_int a, cv_int b) { return _mm256_max_epu8(a, b); }
 CV_INLINE cv_int cv_pick(cv_int q, cv_int i) { return _mm256_shuffle_epi8(q, i); }
 

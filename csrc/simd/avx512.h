@@ -182,6 +182,32 @@ CV_INLINE cv_int cv_quad_of(cv_int a, cv_int b, cv_int c, cv_int d, cv_int add) 
   const cv_int two = _mm512_packs_epi32(c, d);
   return cv_quarters(_mm512_packus_epi16(_mm512_adds_epi16(one, pairs), _mm512_adds_epi16(two, pairs)));
 }
+/* Transposes the 4x4 quarters of q: q[i]'s number j becomes q[j]'s number i. */
+CV_INLINE void cv_exchange_quarters(cv_int q[4]) {
+  const cv_int a = _mm512_shuffle_i32x4(q[0], q[1], 0x44), b = _mm512_shuffle_i32x4(q[2], q[3], 0x44);
+  const cv_int c = _mm512_shuffle_i32x4(q[0], q[1], 0xee), d = _mm512_shuffle_i32x4(q[2], q[3], 0xee);
+  q[0] = _mm512_shuffle_i32x4(a, b, 0x88);
+  q[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
+  q[2] = _mm512_shuffle_i32x4(c, d, 0x88);
+  q[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
+}
+/* Transposes the 4x4 cells of each quarter. */
+CV_INLINE void cv_transpose_quarters(cv_int q[4]) {
+  const cv_int a = _mm512_unpacklo_epi32(q[0], q[1]), b = _mm512_unpackhi_epi32(q[0], q[1]);
+  const cv_int c = _mm512_unpacklo_epi32(q[2], q[3]), d = _mm512_unpackhi_epi32(q[2], q[3]);
+  q[0] = _mm512_unpacklo_epi64(a, c);
+  q[1] = _mm512_unpackhi_epi64(a, c);
+  q[2] = _mm512_unpacklo_epi64(b, d);
+  q[3] = _mm512_unpackhi_epi64(b, d);
+}
+CV_INLINE void cv_quads_of_cells(cv_int q[4]) {
+  cv_transpose_quarters(q);
+  cv_exchange_quarters(q);
+}
+CV_INLINE void cv_cells_of_quads(cv_int q[4]) {
+  cv_exchange_quarters(q);
+  cv_transpose_quarters(q);
+}
 CV_INLINE cv_int cv_max_bytes(cv_int a, cv_int b) { return _mm512_max_epu8(a, b); }
 CV_INLINE cv_int cv_pick(cv_int q, cv_int i) { return _mm512_shuffle_epi8(q, i); }
 

@@ -188,6 +188,8 @@ CV_INLINE cv_int cv_quad_by_channel(cv_int q) {
   memcpy(&q, to, sizeof to);
   return q;
 }
+CV_INLINE void cv_quads_of_cells(cv_int q[1]) { (void)q; } /* four pixels of a cell are a quad */
+CV_INLINE void cv_cells_of_quads(cv_int q[1]) { (void)q; }
 #if defined(__SSE2__)
 CV_INLINE cv_int cv_quad_of(cv_int a, cv_int b, cv_int c, cv_int d, cv_int add) {
   const __m128i pairs = _mm_packs_epi32((__m128i)add, (__m128i)add);

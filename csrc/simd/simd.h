@@ -79,6 +79,8 @@
  *   cv_quad_of(a, b, c, d, add)  int32 of four pixels as bytes: held in int16's range, then plus `add`,
  *                                small and the same in all lanes, then held in a byte's
  *   cv_max_bytes(a, b)
+ *   cv_quads_of_cells(q)         q[i] are cell i of CV_LANES pixels; become those pixels, four in each
+ *   cv_cells_of_quads(q)         the other way; both in place, of q[CV_LANES / 4]
  *   cv_pick(q, i)                byte l is q's byte i[l], one of the same pixel, or 0 where that is 255
  *
  *   cv_pixel v                   CV_LANES unsigned bytes

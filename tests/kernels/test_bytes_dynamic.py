@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from convoy.graph.ops import Binary, Conv2d, Node, Pad, Quantize, Reshape
 from convoy.graph.reference import run
 from convoy.graph.sizes import Size, open_size
 from convoy.graph.verify import verify
+from convoy.kernels.elementwise import ElementwiseArray, ElementwiseMap
 from convoy.kernels.integers import steps_pay
+from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.target import MACHINES
 from quantising import Quantised, bytes_targets
@@ -110,3 +113,25 @@ def test_floats_stay_where_they_are_quicker(form: str, made: bool) -> None:
     graph = convolution(Quantised(), **FORMS[form])
     pays = steps_pay(MACHINES["haswell"], 1, Options())
     assert (quantize_steps(graph, never, pays).nodes != graph.nodes) == made
+
+
+def test_a_chain_ends_in_bytes_of_the_computed_scale() -> None:
+    q = Quantised()
+    made = quantize_steps(convolution(q), never, always)
+    plan = make_plan(made, MACHINES["znver4"], Options(threads=1))
+    ends = [s.exprs[-1] for s in plan.steps if isinstance(s, ElementwiseArray | ElementwiseMap)]
+    assert [e.op for e in ends].count("quantize_computed") == 1
+    assert "quantize" not in [e.op for e in ends]
+
+
+def test_a_zero_point_that_is_not_whole_is_added_before_it_is_rounded() -> None:
+    q = Quantised()
+    made = quantize_steps(convolution(q), never, always)
+    (rounds,) = (
+        n for n in made.nodes if getattr(n, "kind", "") == "round" and made.tensors[n.output].size == 1
+    )
+    nodes = tuple(replace(n, kind="abs") if n is rounds else n for n in made.nodes)
+    plan = make_plan(replace(made, nodes=nodes), MACHINES["znver4"], Options(threads=1))
+    ends = [s.exprs[-1].op for s in plan.steps if isinstance(s, ElementwiseArray | ElementwiseMap)]
+    assert "quantize" in ends
+    assert "quantize_computed" not in ends

@@ -54,7 +54,7 @@ def quantize_steps(graph: Graph, pays: Pays, convolution_pays: Pays) -> Graph:
             tensors[node.output] = Tensor(node.output, shape, "uint8" if of_bytes else "float32")
         return node.output
 
-    def hold_moved(found: _Steps, node: Conv2d) -> tuple[str, Shape]:
+    def hold_moved(found: HeldSteps, node: Conv2d) -> tuple[str, Shape]:
         """The steps of the data in a convolution's shape, with its padding: 0 is held as the zero point."""
         shape = graph.shape(node.inputs[0])
         ends = "".join(f".{n}" for n in node.padding)
@@ -104,7 +104,7 @@ def quantize_steps(graph: Graph, pays: Pays, convolution_pays: Pays) -> Graph:
 
 
 @dataclass(frozen=True)
-class _Steps:
+class HeldSteps:
     """held - zero, where held = clip(round(exact) + zero) are whole numbers of a byte."""
 
     exact: Binary
@@ -115,7 +115,7 @@ class _Steps:
     zero: str
 
 
-def _find_steps(node: Node, graph: Graph, pays: Pays, convolution_pays: Pays) -> _Steps | None:
+def _find_steps(node: Node, graph: Graph, pays: Pays, convolution_pays: Pays) -> HeldSteps | None:
     """What a product reads, where that and its weights are whole numbers of a byte, and it pays."""
     if not isinstance(node, Conv2d | MatMul) or len(node.inputs) != 2:
         return None
@@ -135,31 +135,37 @@ def _find_steps(node: Node, graph: Graph, pays: Pays, convolution_pays: Pays) ->
     return found if narrow or (is_two and pays(node, graph)) else None
 
 
-def _steps_of(node: Node, graph: Graph) -> _Steps | None:
+def _steps_of(node: Node, graph: Graph) -> HeldSteps | None:
     less = graph.producer.get(node.inputs[0])
     if isinstance(node, Conv2d) and isinstance(less, Reshape):  # rows are images of one row
         less = graph.producer.get(less.inputs[0])
     if not isinstance(less, Binary) or less.kind != "sub":
         return None
-    held, zero = less.inputs
+    found = find_held_steps(less.inputs[0], graph)
+    return found if found is not None and found.zero == less.inputs[1] else None
+
+
+def find_held_steps(held: str, graph: Graph) -> HeldSteps | None:
+    """What makes bytes of numbers with a scale and a zero point that are computed; None if nothing does."""
     clip = graph.producer.get(held)
     shifted = graph.producer.get(clip.inputs[0]) if clip else None
     rounded = graph.producer.get(shifted.inputs[0]) if shifted else None
     exact = graph.producer.get(rounded.inputs[0]) if rounded else None
+    if not _is_byte(clip) or not _is_whole(rounded):
+        return None
+    if not isinstance(shifted, Binary) or shifted.kind != "add":
+        return None
+    zero = shifted.inputs[1]
     point = graph.producer.get(zero)
     while isinstance(point, Reshape):
         point = graph.producer.get(point.inputs[0])
-    if not _is_byte(clip) or not _is_whole(rounded) or not _is_byte(point):
-        return None
-    if not isinstance(shifted, Binary) or shifted.kind != "add" or shifted.inputs[1] != zero:
+    if not _is_byte(point) or not _is_whole(graph.producer.get(point.inputs[0])):
         return None
     if not isinstance(exact, Binary) or exact.kind != "div" or graph.tensors[exact.inputs[1]].size != 1:
         return None
-    if graph.shape(exact.inputs[0]) != graph.shape(held) or not _is_whole(
-        graph.producer.get(point.inputs[0])
-    ):
+    if graph.shape(exact.inputs[0]) != graph.shape(held):
         return None
-    return _Steps(exact, rounded, shifted, clip, zero)
+    return HeldSteps(exact, rounded, shifted, clip, zero)
 
 
 def _is_byte(node: Node | None) -> TypeGuard[Unary]:

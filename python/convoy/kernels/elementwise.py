@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from convoy.codegen.writer import C_TYPES, Writer, fill_halo, number
 from convoy.graph.dtypes import QUANTISED, cell_elements, range_of
+from convoy.graph.dynamic import HeldSteps, find_held_steps
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Binary, Dequantize, Quantize, Unary
 from convoy.kernels import quantize
@@ -48,7 +49,10 @@ class Expr:
     a: float = 0.0
     b: float = 0.0
     scale: float = 0.0
-    """dequantize: less a, times the scale.  quantize, requantize: of steps, held between a and b."""
+    """dequantize: less a, times the scale.  quantize, requantize: of steps, held between a and b.
+
+    quantize_computed: by a scale and a zero point that are operands, as bytes from a to b.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +131,8 @@ def _exprs(fusion: Fusion, graph: Graph) -> tuple[Expr, ...]:
     number = {name: i for i, name in enumerate(operands(fusion))}
     made = len(number)
     exprs: list[Expr] = []
-    for node in fusion.nodes:
+    computed = _find_computed_scale(fusion, graph)
+    for node in fusion.nodes[:-5] if computed else fusion.nodes:
         if isinstance(node, Dequantize) and node not in fusion.dequantized:  # with the one before
             number[node.output] = number[node.inputs[0]]
             continue
@@ -144,7 +149,22 @@ def _exprs(fusion: Fusion, graph: Graph) -> tuple[Expr, ...]:
             exprs.append(Expr(node.kind, tuple(number[name] for name in node.inputs), a, b))
         number[node.output] = made
         made += 1
+    if computed:
+        args = (*computed.exact.inputs, computed.zero)
+        exprs.append(Expr("quantize_computed", tuple(number[name] for name in args), *range_of("uint8")))
     return tuple(exprs)
+
+
+def _find_computed_scale(fusion: Fusion, graph: Graph) -> HeldSteps | None:
+    """What a chain ends with where it makes bytes by a scale and a zero point that it reads."""
+    last = fusion.quantize
+    if last is None or graph.dtype(last.output) != "uint8" or quantize.numbers(last, graph) != (1.0, 0):
+        return None
+    found = find_held_steps(last.inputs[0], graph)
+    if found is None or not {found.exact.inputs[1], found.zero} <= set(operands(fusion)):
+        return None
+    parts = [found.exact, found.rounded, found.shifted, found.clip, last]
+    return found if fusion.nodes[-5:] == parts else None
 
 
 def _requantize(node: Quantize, x: int, graph: Graph) -> Expr:
@@ -199,6 +219,16 @@ def collapse(
     return tuple(loops), tuple(tuple(m) for m in merged)
 
 
+def _setup(exprs: Sequence[Expr]) -> str:
+    """What a chain computes once, of operands that are one number."""
+    last = exprs[-1]
+    if last.op != "quantize_computed":
+        return ""
+    _, scale, zero = last.args
+    made = f"cv_computed_scale_of(v{scale}, v{zero}, {number(last.a)}, {number(last.b)})"
+    return f"const cv_computed_scale computed = {made};\n"
+
+
 def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]:
     """The statements of a chain on v0 … (its operands), and the name of its result."""
     text = ""
@@ -215,6 +245,9 @@ def _chain(exprs: Sequence[Expr], operands: int, indent: str) -> tuple[str, str]
             kind = "cv_int"
             bounds = f"{number(expr.a)}, {number(expr.b)}, {-int(expr.a)}"
             value = f"cv_quantize_by({args[0]}, {number(1 / expr.scale)}, {bounds})"
+        elif expr.op == "quantize_computed":
+            kind = "cv_int"
+            value = f"cv_quantize_computed({args[0]}, computed)"
         elif expr.op == "requantize":
             value = f"cv_quantize_held({args[0]}, {number(expr.scale)}, {number(expr.a)}, {number(expr.b)})"
         elif expr.op in BINARY:
@@ -255,6 +288,8 @@ def emit_elementwise_map(step: ElementwiseMap, w: Writer) -> str:
                 load = "cv_low_bf16(cv_set1(x{0}_row[x * {1}]))"
             setup += f"    const float *x{i}_row = x{i}.data{block} + row * x{i}.row;\n"
             loads += f"      const cv_vec v{i} = {load.format(i, apart, kind)};\n"
+    once = _setup(step.exprs)
+    text += f"  {once}" if once else ""
     chain, result = _chain(step.exprs, len(step.operands), "      ")
     kind, apart = _in_memory(y)
     halo = "" if of_bytes else "  cv_map_clear_halo(t, y);\n"
@@ -322,6 +357,8 @@ def emit_elementwise_array(step: ElementwiseArray, w: Writer) -> str:
             assert strides[-1] == 1
             full += f"      const cv_vec v{i} = {_load('u', operand, f'r{i} + x')};\n"
             rest += f"      const cv_vec v{i} = {_load('_n', operand, f'r{i} + x, n')};\n"
+    once = _setup(step.exprs)
+    setup += f"    {once}" if once else ""
     chain, result = _chain(step.exprs, len(step.operands), "      ")
     if outer:
         split = (

@@ -18,12 +18,16 @@ from convoy.kernels.precision import Narrow
 from convoy.kernels.strided import write_sum_of_nothing
 from convoy.kernels.transpose import permute
 from convoy.kernels.values import Values
-from convoy.plan.buffers import Array, Map
+from convoy.plan.buffers import Array, Map, Operand
 from convoy.plan.fuse import Fusion
 from convoy.plan.maps import image_shape
-from convoy.plan.step import Step
+from convoy.plan.step import Note, Step
 
 Reduction = Literal["mean", "sum", "max", "min"]
+_PARTS = 32
+"""Parts of which a whole tensor's extremes are found, for threads to share."""
+_FEW = 1024
+"""Elements of which either extreme is found by itself, as a step more takes longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,32 @@ class ReduceArray(Step):
     inner: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExtremesMap(Step):
+    """The greatest and the least number of each channel (``csrc/kernels/extremes.h``)."""
+
+    x: Map
+    y: Map
+    least: Map
+
+    @property
+    def writes(self) -> tuple[Operand, ...]:
+        return self.y, self.least
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtremesArray(Step):
+    """The greatest and the least number of each of as many parts as ``y`` has numbers."""
+
+    x: Array
+    y: Array
+    least: Array
+
+    @property
+    def writes(self) -> tuple[Operand, ...]:
+        return self.y, self.least
+
+
 def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
     node = fusion.anchor
     assert isinstance(node, Reduce)
@@ -62,7 +92,13 @@ def plan_reduce(fusion: Fusion, values: Values) -> Iterator[Step]:
         x = values.map(node.inputs[0], None)
         yield ReduceMap(note=note, x=x, y=values.define_map(fusion.output), reduction=node.kind)
         return
+    if values.is_array(fusion.output):  # made beside the other extreme
+        return
     shape = graph.shape(node.inputs[0])
+    if (other := _find_other_extreme(node, graph)) is not None:
+        names = (node.output, other.output) if node.kind == "max" else (other.output, node.output)
+        yield from _plan_extremes(note, node.inputs[0], *names, values)
+        return
     if _is_of_map(node, shape, values):
         x = values.map(node.inputs[0], None)
         each = values.scratch_map(x.channels)
@@ -89,6 +125,35 @@ def plan_reduce(fusion: Fusion, values: Values) -> Iterator[Step]:
     )  # fmt: skip
 
 
+def _find_other_extreme(node: Reduce, graph: Graph) -> Reduce | None:
+    """The minimum of all that a node is the maximum of, or the other way around."""
+    sought = {"max": "min", "min": "max"}.get(node.kind)
+    size = graph.tensors[node.inputs[0]].size
+    if graph.tensors[node.output].size != 1 or (isinstance(size, int) and size < _FEW):
+        return None
+    for other in graph.consumers[node.inputs[0]]:
+        if isinstance(other, Reduce) and other.kind == sought and other.axes == node.axes:
+            return other
+    return None
+
+
+def _plan_extremes(note: Note, name: str, most: str, least: str, values: Values) -> Iterator[Step]:
+    """Both in one pass: each thread's parts, or channels, and then of these."""
+    if values.blocked[name]:
+        x = values.map(name)
+        highest, lowest = values.scratch_map(x.channels), values.scratch_map(x.channels)
+        yield ExtremesMap(note=note, x=x, y=highest, least=lowest)
+        parts = [Array(m.buffer, m.offset, (x.channels,), "float32") for m in (highest, lowest)]
+    else:
+        found = values.scratch_array(_PARTS), values.scratch_array(_PARTS)
+        yield ExtremesArray(note=note, x=values.array(name), y=found[0], least=found[1])
+        parts = list(found)
+    kinds: tuple[Reduction, Reduction] = "max", "min"
+    for made, kind, of in zip((most, least), kinds, parts, strict=True):
+        y = values.define_array(made)
+        yield ReduceArray(note=note, x=of, y=y, reduction=kind, outer=1, axis=of.shape[0], inner=1)
+
+
 def _is_of_map(node: Reduce, shape: Shape, values: Values) -> bool:
     """Whether it is the maximum or minimum of all of a map: first of each channel, where it lies."""
     whole = len(shape) == 4 and node.axes == (1, 2, 3)
@@ -98,6 +163,18 @@ def _is_of_map(node: Reduce, shape: Shape, values: Values) -> bool:
 def emit_reduce_map(step: ReduceMap, w: Writer) -> str:
     w.headers.add("reduce")
     return f"{w.maps(step.x, step.y)}  cv_reduce_map(t, CV_{step.reduction.upper()}, x, y);\n"
+
+
+def emit_extremes_map(step: ExtremesMap, w: Writer) -> str:
+    w.headers.add("extremes")
+    maps = w.maps(step.x, step.y) + w.beside("least", step.least)
+    return f"{maps}  cv_extremes_map(t, y, least, x);\n"
+
+
+def emit_extremes_array(step: ExtremesArray, w: Writer) -> str:
+    w.headers.add("extremes")
+    operands = ", ".join(w.pointer(operand) for operand in (step.y, step.least, step.x))
+    return f"  cv_extremes_pieces(t, {operands}, {math.prod(step.x.shape)}, {step.y.shape[0]});\n"
 
 
 def emit_reduce_array(step: ReduceArray, w: Writer) -> str:
@@ -115,7 +192,12 @@ def _knows_narrow(fusion: Fusion, graph: Graph, choices: Mapping[str, Choice]) -
 KERNEL = KernelKind(
     nodes=(Reduce,),
     plan=plan_reduce,
-    emitters={ReduceMap: emit_reduce_map, ReduceArray: emit_reduce_array},
+    emitters={
+        ReduceMap: emit_reduce_map,
+        ReduceArray: emit_reduce_array,
+        ExtremesMap: emit_extremes_map,
+        ExtremesArray: emit_extremes_array,
+    },
     wants_map=wants_map,
     narrow=_knows_narrow,
 )

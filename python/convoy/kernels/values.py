@@ -163,6 +163,10 @@ class Values:
             self._arrays[name] = self._array_of_map(name, source) or self._unpack(name, source)
         return self._arrays[name]
 
+    def is_array(self, name: str) -> bool:
+        """Whether it has been made in row-major form."""
+        return name in self._arrays
+
     def seen_as(self, name: str) -> tuple[str, View]:
         """The tensor whose elements ``name`` has, and how they lie there: itself, once it is made."""
         moved = self._moved.get(name)

@@ -151,16 +151,19 @@ def make_requantizing(
     inner, outer = make_activation(fusion.inner), make_activation(fusion.outer)
     x_scale, x_zero = numbers(data, graph)
     y_scale, y_zero, low, high = 1.0, 0, float("-inf"), float("inf")
+    last = outer if fusion.residual else inner
     if fusion.quantize is not None:
         y_scale, y_zero = numbers(fusion.quantize, graph)
         least, most = range_of(graph.dtype(fusion.output))
         low, high = float(least - y_zero), float(most - y_zero)
+    elif last.kind == "clip":
+        low, high = last.a, last.b
+        inner, outer = (inner, IDENTITY) if fusion.residual else (IDENTITY, IDENTITY)
     residual_scale = residual_shift = 0.0
     added = _added(fusion)
     if added is not None:
         residual_scale, residual_zero = numbers(added, graph)
         residual_shift = -residual_zero * residual_scale
-    last = outer if fusion.residual else inner
     plain = (
         fusion.quantize is not None
         and (fusion.residual is None or added is not None)
