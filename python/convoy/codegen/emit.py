@@ -126,7 +126,7 @@ def emit(
         bodies.append(emit_step(step, writer))
     functions = [
         f"\n/* {c_comment(step.note.text)} */\n"
-        f"static void step_{i}(cv_thread t, const frame *f) {{\n{body}}}\n"
+        f"static void step_{i}(cv_thread t, const frame *f) {{\n{ALONE * step.alone}{body}}}\n"
         for i, (step, body) in enumerate(zip(plan.steps, bodies, strict=True))
     ]
     header = HEADER.format(
@@ -226,6 +226,10 @@ def _emit_places(plan: Plan) -> str:
     text += "".join(f"  f->arena_bytes = convoy_max(f->arena_bytes, {end});\n" for end in ends)
     text += f"  f->arena_bytes = (f->arena_bytes + {PAGE - 1}) / {PAGE} * {PAGE};\n"
     return PLACE.format(places=text)
+
+
+ALONE = "  if (t.id != 0) return;\n  t.count = 1;\n"
+"""How a step begins that the calling thread computes by itself."""
 
 
 def _if_any(step: Step) -> str:

@@ -25,6 +25,10 @@ class ComputeScales(Step):
     channels: int
     y: Array
 
+    @property
+    def alone(self) -> bool:
+        return True
+
 
 def compute_scales(
     fusion: Fusion, factor: Array, bias: Array, unit: float, channels: int, values: Values
@@ -52,7 +56,7 @@ def emit_compute_scales(step: ComputeScales, w: Writer) -> str:
     offset, each = (w.pointer(step.offset[0]), step.offset[0].size > 1) if step.offset else ("NULL", False)
     return (
         f"  float *scale = {w.pointer(step.y)};\n"
-        f"  cv_compute_scales(t, scale, scale + {padded}, {w.pointer(step.factor)}, {w.pointer(step.by)}, "
+        f"  cv_compute_scales(scale, scale + {padded}, {w.pointer(step.factor)}, {w.pointer(step.by)}, "
         f"{int(step.by.size > 1)}, {offset}, {int(each)}, {number(step.unit)}, {w.pointer(step.bias)}, "
         f"{step.channels}, {padded});\n"
     )

@@ -22,7 +22,7 @@ from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand, row_major
 from convoy.plan.fuse import Fusion
 from convoy.plan.maps import Role, image_shape, operand_role
-from convoy.plan.step import Step
+from convoy.plan.step import Step, is_few
 from convoy.target import Target
 
 BINARY = {
@@ -76,6 +76,10 @@ class ElementwiseArray(Step):
     strides: tuple[tuple[int, ...], ...]
     exprs: tuple[Expr, ...]
     y: Array
+
+    @property
+    def alone(self) -> bool:
+        return is_few(math.prod(self.loops))
 
 
 def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:

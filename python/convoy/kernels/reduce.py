@@ -21,7 +21,7 @@ from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map, Operand
 from convoy.plan.fuse import Fusion
 from convoy.plan.maps import image_shape
-from convoy.plan.step import Note, Step
+from convoy.plan.step import Note, Step, is_few
 
 Reduction = Literal["mean", "sum", "max", "min"]
 _PARTS = 32
@@ -49,6 +49,10 @@ class ReduceArray(Step):
     outer: int
     axis: int
     inner: int
+
+    @property
+    def alone(self) -> bool:
+        return self.outer == self.inner == 1 and is_few(self.axis)
 
 
 @dataclass(frozen=True, kw_only=True)

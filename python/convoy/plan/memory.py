@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from convoy.graph.dtypes import BYTES
 from convoy.graph.sizes import always_before, hint, is_open, largest, open_size
@@ -121,21 +122,36 @@ Located = tuple[Extent, int]
 
 
 def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[bool]:
-    """Barriers where a step touches what one since the last barrier wrote, or writes what one read."""
+    """Barriers where a step touches what one since the last barrier wrote, or writes what one read.
+
+    Two steps that one thread computes alone are in order without one.
+    """
     barriers: list[bool] = []
-    written: list[Located] = []
-    read: list[Located] = []
+    touched: list[_Touched] = []
     lives = lifetimes(steps)
     for step in steps:
-        writes = [_locate(o, buffers) for o in step.writes if buffers[o.buffer].space != "thread"]
-        reads = [_locate(o, buffers) for o in step.reads]
-        needed = _touch(writes + reads, written, lives) or _touch(writes, read, lives)
-        if needed:
-            written, read = [], []
+        here = _Touched(
+            [_locate(o, buffers) for o in step.writes if buffers[o.buffer].space != "thread"],
+            [_locate(o, buffers) for o in step.reads],
+            step.alone,
+        )
+        needed = any(
+            _touch(here.writes + here.reads, before.writes, lives)
+            or _touch(here.writes, before.reads, lives)
+            for before in touched
+            if not (here.alone and before.alone)
+        )
+        touched = [here] if needed else [*touched, here]
         barriers.append(needed)
-        written += writes
-        read += reads
     return barriers
+
+
+class _Touched(NamedTuple):
+    """What a step writes and reads."""
+
+    writes: list[Located]
+    reads: list[Located]
+    alone: bool
 
 
 def extent(operand: Operand, buffers: Sequence[Buffer]) -> Extent:

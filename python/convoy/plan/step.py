@@ -14,6 +14,8 @@ from convoy.graph.dtypes import QUANTISED
 from convoy.plan.buffers import Array, Map, Operand
 from convoy.target import Target
 
+_FEW = 512
+"""Elements that take a thread a tenth of a microsecond."""
 Arithmetic = Literal["float32", "bf16", "int8"]
 """What a step computes in."""
 
@@ -35,6 +37,11 @@ class Activation:
     kind: str
     a: float = 0.0
     b: float = 0.0
+
+
+def is_few(elements: int) -> bool:
+    """Whether to compute so many by itself takes a thread less time than to meet others."""
+    return isinstance(elements, int) and elements <= _FEW
 
 
 IDENTITY = Activation("identity")
@@ -136,6 +143,11 @@ class Step:
     @property
     def takes_rows(self) -> bool:
         """Whether the images of a batch can be the rows of its product."""
+        return False
+
+    @property
+    def alone(self) -> bool:
+        """Whether the calling thread computes it by itself: there is less to share than a barrier takes."""
         return False
 
     def least_cycles(self, target: Target) -> float:
