@@ -314,11 +314,14 @@ class InferenceSession:
         return Runner(library, threads=self._threads or None)
 
     def _name_shapes(self) -> None:
-        """Give outputs whose shape the model does not say that of the library."""
+        """Give outputs whose shape or type the model does not say that of the library."""
         found = self._runners[None].outputs
         for i, (own, tensor) in enumerate(zip(self._outputs, found, strict=True)):
             if not own.shape and tensor.shape:
-                self._outputs[i] = replace(own, shape=list(tensor.shape))
+                own = replace(own, shape=list(tensor.shape))
+            self._outputs[i] = (
+                own if own.type != _type_name("") else replace(own, type=_type_name(tensor.dtype))
+            )
 
 
 def get_available_providers() -> list[str]:

@@ -184,8 +184,11 @@ def test_bisect_reduces_a_model_that_is_refused(
 
 
 @pytest.mark.slow
-def test_a_model_that_agrees_is_not_bisected(convoy_command: Command, model: Path) -> None:
-    result = convoy_command("bisect", model, "--threads", "1")
+def test_a_model_that_agrees_is_not_bisected(convoy_command: Command, path: Path) -> None:
+    model = tiny_model()
+    model.graph.output.append(onnx.ValueInfoProto(name="r"))  # an inner tensor, of which no type is said
+    onnx.save(model, path)
+    result = convoy_command("bisect", path, "--threads", "1")
     assert result.code == 1
     assert "got one that agrees" in result.err
 

@@ -66,6 +66,16 @@ print([(a.name, a.shape) for a in session.get_inputs() + session.get_outputs()])
 for shape in ((1, 3, 4, 5), (2, 3, 6, 7)):
     print(session.run(None, {"x": np.full(shape, -0.5, np.float32)})[0].shape)
 """,
+    "inner tensors made outputs": """
+import numpy as np
+import onnx
+import onnxruntime as ort
+model = onnx.load("net.onnx")
+model.graph.output.extend([onnx.ValueInfoProto(name=node.output[0]) for node in model.graph.node[:-1]])
+session = ort.InferenceSession(model.SerializeToString())
+print([(a.name, a.shape[1:], a.type) for a in session.get_outputs()])
+print([y.shape for y in session.run(None, {"x": np.ones((1, 3, 8, 8), np.float32)})])
+""",
     "many inputs, some sizes open": """
 import numpy as np
 from onnxruntime import InferenceSession

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from convoy.bench.inputs import model_inputs
+from convoy.bench.inputs import forget_shape, model_inputs
 
 
 def set_batch(model: onnx.ModelProto, batch: int) -> None:
@@ -19,7 +19,7 @@ def set_batch(model: onnx.ModelProto, batch: int) -> None:
     for value in model_inputs(model):
         value.type.tensor_type.shape.dim[0].dim_value = batch
     for output in model.graph.output:
-        output.type.tensor_type.ClearField("shape")
+        forget_shape(output)
     del model.graph.value_info[:]
     shapes = {node.input[1] for node in model.graph.node if node.op_type == "Reshape"}
     for tensor in model.graph.initializer:

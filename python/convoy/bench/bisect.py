@@ -13,7 +13,7 @@ import onnx
 from convoy.bench.accuracy import BOUND, compare_outputs, reference_outputs
 from convoy.bench.doubles import MOST_FLOPS, Verdict, judge_in_doubles
 from convoy.bench.draws import hold_draws
-from convoy.bench.inputs import Arrays, model_inputs, seeded_inputs
+from convoy.bench.inputs import Arrays, forget_shape, model_inputs, seeded_inputs
 from convoy.bench.nudged import allow_for_ties
 from convoy.bench.smaller import shrink
 from convoy.bench.units import count_units, is_quantised
@@ -160,5 +160,5 @@ def _fix_sizes(model: onnx.ModelProto, inputs: Arrays) -> onnx.ModelProto:
         del value.type.tensor_type.shape.dim[:]
         value.type.tensor_type.shape.dim.extend(sizes)
     for value in fixed.graph.output:
-        value.type.tensor_type.ClearField("shape")
+        forget_shape(value)
     return fixed

@@ -49,6 +49,12 @@ def model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in model.graph.input if value.name not in weights]
 
 
+def forget_shape(output: onnx.ValueInfoProto) -> None:
+    """Leave out what a model says of an output's shape; of its type it may say nothing."""
+    if output.type.HasField("tensor_type"):
+        output.type.tensor_type.ClearField("shape")
+
+
 def input_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """The shapes to run inputs with: those of ``shapes`` and what follows from them, else the model's.
 

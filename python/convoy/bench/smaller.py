@@ -8,6 +8,7 @@ from typing import TypeAlias
 import onnx
 from onnx import TensorProto, helper
 
+from convoy.bench.inputs import forget_shape
 from convoy.onnx_file import all_nodes, inner_graphs
 
 Model: TypeAlias = onnx.ModelProto
@@ -154,7 +155,7 @@ def declared_anew(model: Model) -> Model:
     given = {value.name for value in (*model.graph.initializer, *model.graph.input)}
     for value in model.graph.output:
         if value.name not in given:
-            value.type.tensor_type.ClearField("shape")
+            forget_shape(value)
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
     except onnx.shape_inference.InferenceError:

@@ -28,6 +28,21 @@ def test_optional_tensor_is_a_tensor(run_tvm) -> None:
     assert np.array_equal(run_tvm(load(model), x)[0], x)
 
 
+def test_an_output_needs_no_type(make_model, run_tvm, run_onnx, rng) -> None:
+    # as those write it who look at inner tensors; such a model was refused
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Shape", ["r"], ["s"]),
+        helper.make_node("Neg", ["r"], ["y"]),
+    ]
+    model = make_model(nodes, {"x": [2, 3]})
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ("r", "s"))
+    x = rng.standard_normal((2, 3)).astype(np.float32)
+    for found, expected in zip(run_tvm(load(model), x), run_onnx(model, x), strict=True):
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found, expected)
+
+
 def test_sum_of_no_elements_is_zero(make_model, run_tvm) -> None:
     # ReduceSum(Mul(float[2, 0, 4], 2), axis 1)  =>  zeros
     nodes = [

@@ -221,8 +221,12 @@ def _read_tensor(tensor: TensorProto, model: str, folder: Path) -> Array:
 
 
 def _check(model: Model) -> None:
-    # The checker wants a shape on every input and output; exporters leave it out, and TVM only
-    # needs it on inputs, where fix_shapes asks for it.  An empty one stands in for the check.
+    # The checker wants a type and a shape on every input and output.  Exporters leave out shapes, and who
+    # makes inner tensors outputs also types; TVM needs both only on inputs, where fix_shapes asks for the
+    # shape.  An empty shape, and some type, stand in for the check.
+    untyped = [v for v in model.graph.output if v.type.WhichOneof("value") is None]
+    for value in untyped:
+        value.type.tensor_type.elem_type = TensorProto.FLOAT
     values = [*model.graph.input, *model.graph.output]
     shapeless = [
         v.type.tensor_type
@@ -246,6 +250,8 @@ def _check(model: Model) -> None:
     finally:
         for kind in shapeless:
             kind.ClearField("shape")
+        for value in untyped:
+            value.ClearField("type")
         for node in strangers:
             node.domain = ""
         model.skeleton.opset_import.pop()
