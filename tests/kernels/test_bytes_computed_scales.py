@@ -95,6 +95,20 @@ def test_what_is_rounded_behind_is_too(rank: int) -> None:
         assert (off > 0).mean() < 0.01
 
 
+@pytest.mark.parametrize("rank", [3, 4])
+def test_what_is_added_to_the_sums_before_keeps_them_bytes(rank: int) -> None:
+    # as int32 biases, which are added before the scale: they made floats of the product
+    q = Scaled()
+    product, scale = q.product(rank)
+    graph = q.graph(q.binary("mul", q.ended(product, rank, ("bias",)), scale))
+    data = [np.abs(x) - 0.5 for x in q.numbers()]
+    (wanted,) = run(graph, data, np.float64)
+    for target in bytes_targets():
+        assert any(", scaled ->" in step and "int8" in step for step in steps_of(graph, target))
+        (found,) = backend.load(graph, target, Options())(*data)
+        assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
+
+
 @pytest.mark.parametrize(
     "case", ["a scale for each pixel", "sums that are read twice", "another op between"]
 )

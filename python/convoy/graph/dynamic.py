@@ -1,6 +1,6 @@
 """Networks that are quantised as they run: steps that are computed as floats become bytes.
 
-    (held - zero) · w  =>  dequantize(quantize(held)) · w + (128 - zero) Σ w
+    (held - zero) · w + b  =>  dequantize(quantize(held)) · w + ((128 - zero) Σ w + b)
 
 where held are the whole numbers from 0 to 255 that ``DynamicQuantizeLinear`` gives, and w are whole,
 too.  What dequantises takes away 128, whatever zero is: so sums begin at constants, and are small.  Both
@@ -76,6 +76,7 @@ def quantize_steps(graph: Graph, pays: Pays, convolution_pays: Pays) -> Graph:
             nodes.append(node)
             continue
         held, shape, w = found.clip.output, graph.shape(node.inputs[0]), graph.constants[node.inputs[1]]
+        bias = [graph.constants[name] for name in node.inputs[2:]]
         sums = w.sum(axis=0, dtype=np.float64)
         if isinstance(node, Conv2d):
             sums = w.sum(axis=(1, 2, 3), dtype=np.float64).reshape(1, -1, 1, 1)
@@ -95,10 +96,15 @@ def quantize_steps(graph: Graph, pays: Pays, convolution_pays: Pays) -> Graph:
             graph.shape(found.zero),
         )  # fmt: skip
         each = constant(f"{node.output}.sums", sums.astype(np.float32))
-        shift = Binary(inputs=(off, each), output=f"{node.output}.shift", kind="mul")
         product = replace(node, inputs=(data, node.inputs[1]), output=f"{node.output}.product")
         shift_shape = broadcast_shapes(graph.shape(found.zero), sums.shape)
-        terms = add(product, graph.shape(node.output)), add(shift, shift_shape)
+        shift = add(Binary(inputs=(off, each), output=f"{node.output}.shift", kind="mul"), shift_shape)
+        for array in bias:
+            own = constant(f"{node.output}.bias", array.reshape(sums.shape))
+            shift = add(
+                Binary(inputs=(shift, own), output=f"{node.output}.shifted", kind="add"), shift_shape
+            )
+        terms = add(product, graph.shape(node.output)), shift
         nodes.append(Binary(inputs=terms, output=node.output, kind="add", origin=node.origin))
     return drop_unread(replace(graph, nodes=tuple(nodes), constants=constants, tensors=tensors))
 
@@ -117,10 +123,10 @@ class HeldSteps:
 
 def _find_steps(node: Node, graph: Graph, pays: Pays, convolution_pays: Pays) -> HeldSteps | None:
     """What a product reads, where that and its weights are whole numbers of a byte, and it pays."""
-    if not isinstance(node, Conv2d | MatMul) or len(node.inputs) != 2:
+    if not isinstance(node, Conv2d | MatMul) or not graph.constants.keys() >= {*node.inputs[1:]}:
         return None
     found = _steps_of(node, graph)
-    if found is None or node.inputs[1] not in graph.constants or graph.tensors[found.zero].size != 1:
+    if found is None or graph.tensors[found.zero].size != 1:
         return None
     w = graph.constants[node.inputs[1]]
     if not np.isfinite(w).all() or (np.rint(w) != w).any():
