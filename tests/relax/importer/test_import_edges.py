@@ -43,6 +43,28 @@ def test_an_output_needs_no_type(make_model, run_tvm, run_onnx, rng) -> None:
         assert np.array_equal(found, expected)
 
 
+@pytest.mark.parametrize(("op", "opset"), [("ReduceMax", 17), ("ReduceMean", 13), ("Squeeze", 11)])
+def test_an_empty_list_of_axes_is_that_of_all(
+    op: str, opset: int, make_model, run_tvm, run_onnx, rng
+) -> None:
+    # as PyTorch's older exporter writes x.amax(): it was refused, at another node
+    nodes = [helper.make_node(op, ["x"], ["r"]), helper.make_node("Neg", ["r"], ["y"])]
+    nodes[0].attribute.add(name="axes", type=onnx.AttributeProto.INTS)
+    model = make_model(nodes, {"x": [1, 3, 1, 5]}, opset=opset)
+    x = rng.standard_normal((1, 3, 1, 5)).astype(np.float32)
+    (found,), (expected,) = run_tvm(load(model), x), run_onnx(model, x)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_constant_may_be_an_empty_list(make_model, run_tvm) -> None:
+    # Reshape(x, [])  =>  a scalar
+    nodes = [helper.make_node("Constant", [], ["s"]), helper.make_node("Reshape", ["x", "s"], ["y"])]
+    nodes[0].attribute.add(name="value_ints", type=onnx.AttributeProto.INTS)
+    (found,) = run_tvm(load(make_model(nodes, {"x": [1]})), np.ones(1, np.float32))
+    assert found.shape == ()
+
+
 def test_sum_of_no_elements_is_zero(make_model, run_tvm) -> None:
     # ReduceSum(Mul(float[2, 0, 4], 2), axis 1)  =>  zeros
     nodes = [

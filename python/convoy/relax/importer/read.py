@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import SparseTensorProto, TensorProto, checker, helper, numpy_helper
+from onnx import AttributeProto, SparseTensorProto, TensorProto, checker, helper, numpy_helper
 
 from convoy.errors import ModelError
 from convoy.onnx_file import check_names, external_file, external_tensors, inner_graphs, parse_file
@@ -34,6 +34,9 @@ WITHDRAWN = frozenset({"GroupNormalization"})
 """Ops that ONNX has taken back for the opsets before 21: a model of opset 18 may have them all the same."""
 UNREGISTERED = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 2**31}
 """Ops that ONNX Runtime's optimisers put into ONNX's own domain before this opset, where ONNX has none."""
+LISTS = frozenset({AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS})
+CONSTANTS = {"value_floats": np.float32, "value_ints": np.int64, "value_strings": np.object_}
+"""Lists that are a constant, and what they are lists of."""
 DOMAIN = "ai.onnx"
 """ONNX's own domain, written out."""
 MOST_ELEMENTS = 2**31 - 1
@@ -146,6 +149,7 @@ def _set_weights_apart(source: onnx.ModelProto, name: str, folder: Path) -> Mode
     for nodes in (graph.node, *(function.node for function in skeleton.functions)):
         order_nodes(nodes)
         _name_domain(nodes)
+        _leave_out_empty_lists(nodes)
         _make_dense_within(nodes, name, folder)
     constants = {initializer.name for initializer in source.graph.initializer}
     constants |= {sparse.values.name for sparse in source.graph.sparse_initializer}
@@ -167,6 +171,26 @@ def _name_domain(entries: Iterable[Any]) -> None:
         if isinstance(entry, onnx.NodeProto):
             for graph in inner_graphs(entry):
                 _name_domain(graph.node)
+
+
+def _leave_out_empty_lists(nodes: Iterable[onnx.NodeProto]) -> None:
+    """An empty list, as of axes, is that of an attribute left out; of a constant it is a tensor.
+
+    TVM's frontend reads none.
+    """
+    for node in nodes:
+        for attribute in [a for a in node.attribute if a.type in LISTS and not _elements(a)]:
+            if attribute.name in CONSTANTS:
+                nothing = numpy_helper.from_array(np.empty(0, CONSTANTS[attribute.name]))
+                attribute.CopyFrom(helper.make_attribute("value", nothing))
+            elif node.op_type != "Unsqueeze":  # which has to have one
+                node.attribute.remove(attribute)
+        for graph in inner_graphs(node):
+            _leave_out_empty_lists(graph.node)
+
+
+def _elements(attribute: AttributeProto) -> int:
+    return len(attribute.floats) + len(attribute.ints) + len(attribute.strings)
 
 
 def _make_dense_within(nodes: Iterable[onnx.NodeProto], model: str, folder: Path) -> None:
