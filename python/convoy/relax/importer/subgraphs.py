@@ -1,8 +1,8 @@
 """Graphs inside of nodes, put in the place of their nodes: branches that are known, loops that are counted.
 
 TVM's frontend knows no Loop and no Scan, and writes nothing around an If as dataflow.  An If with a
-constant condition is the branch it takes.  A Scan over a known length, and a Loop of a known count that
-nothing else ends, are their bodies, written out as often as they run.  Others are loops (``loops.py``).
+constant condition is the branch it takes.  A Scan over a known length, and a Loop of a known count of steps
+(``counted.py``), are their bodies, written out as often as they run.  Others are loops (``loops.py``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from convoy.onnx_file import all_nodes, inner_graphs
+from convoy.relax.importer.counted import count_steps
 from convoy.relax.importer.loop_numbers import take_numbers
 from convoy.relax.importer.prepare import infer_shapes
 from convoy.relax.importer.read import Model
@@ -25,6 +26,9 @@ MOST_NODES = 20_000
 """Nodes of a graph in which loops are written out, at most; a longer one stays, and is refused by name."""
 MOST_BYTES = 1 << 28
 """Bytes of the nodes that a loop becomes, at most: each may hold tensors."""
+
+ENDLESS = 2**63 - 1
+"""Steps of a loop without a count."""
 
 Shapes = Mapping[str, tuple[int | str, ...]]
 
@@ -158,17 +162,13 @@ class _Splicing:
     def splice_loop(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Write out ``Loop(count, condition, states…)``: ``body(i, condition, states…)`` count times."""
         body = take_numbers(node).attribute[0].g
-        count = self.constants.get(node.input[0])
-        going = self.constants.get(node.input[1]) if node.input[1] else np.array(True)
-        if count is None or going is None or count.size != 1 or going.size != 1 or count.dtype.kind != "i":
-            return None
-        times = max(int(count.item()), 0) if going.item() else 0
         states, kept = list(node.input[2:]), len(node.input) - 2
         if len(body.input) != kept + 2 or not max(kept, len(node.output) - 1) < len(body.output):
             return None
-        if not times and len(node.output) > kept:
-            return None  # stacks of nothing
-        if not goes_on(body, self.constants) or not self.fits(body, times):
+        times = self.count(node, body)
+        if times is None or (not times and len(node.output) > kept):
+            return None  # a call decides, or stacks of nothing
+        if not self.fits(body, times):
             return None
         folder = self.folder(node)
         hoisted = self.hoist(body, folder)
@@ -187,6 +187,20 @@ class _Splicing:
         for column, output in zip(zip(*rows, strict=True), node.output[kept:], strict=False):
             nodes += self.stack(output, folder, list(column), 0)
         return nodes
+
+    def count(self, node: onnx.NodeProto, body: onnx.GraphProto) -> int | None:
+        """How often a loop runs, if that is known."""
+        going = self.constants.get(node.input[1]) if node.input[1] else np.array(True)
+        given = self.constants.get(node.input[0]) if node.input[0] else np.array(ENDLESS)
+        if given is None or going is None or given.size != 1 or going.size != 1 or given.dtype.kind != "i":
+            return None
+        most = max(int(given.item()), 0) if going.item() else 0
+        if goes_on(body, self.constants):
+            return most if node.input[0] else None
+        opsets = {entry.domain: entry.version for entry in self.model.skeleton.opset_import}
+        room = self.room // max(len(body.node), 1)
+        found = count_steps(node, body, self.constants, opsets, min(most, room + 1))
+        return None if found is None or found > room else found
 
     def splice_scan(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Write out ``Scan(states…, sequences…)``: ``body(states…, one element of each)``."""
