@@ -6,7 +6,7 @@ import tracemalloc
 from itertools import pairwise
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from convoy.relax.importer import load
 from convoy.relax.importer.evaluate import evaluate_constants
@@ -41,3 +41,13 @@ def test_what_is_given_or_read_once_more_is_kept(make_model, run_tvm) -> None:
     sums, given = run_tvm(load(model), weight)
     np.testing.assert_array_equal(sums, 2 * weight)
     np.testing.assert_array_equal(given, weight)
+
+
+def test_infinities_of_a_network_are_no_warning(make_model, recwarn) -> None:
+    # as of the buckets of T5's distances, which begin at Log(0)
+    nodes = [
+        helper.make_node("Log", ["w"], ["l"]),
+        helper.make_node("Cast", ["l"], ["y"], to=TensorProto.INT64),
+    ]
+    evaluate_constants(read(make_model(nodes, {"x": [2]}, {"w": np.float32([0, 1])})))
+    assert [str(found.message) for found in recwarn] == []

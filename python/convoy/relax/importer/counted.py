@@ -65,7 +65,8 @@ def count_steps(
     try:
         steps = ReferenceEvaluator(helper.make_model(graph, opset_imports=imports))
         for i in range(most):
-            going, *found = steps.run(None, {at: np.array(i), **fixed, **values})
+            with np.errstate(all="ignore"):
+                going, *found = steps.run(None, {at: np.array(i), **fixed, **values})
             if not np.all(going):
                 return i + 1
             values = dict(zip(moving, found, strict=True))

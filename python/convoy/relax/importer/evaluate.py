@@ -118,7 +118,8 @@ class _Evaluation:
         if node.op_type == "Range" and not node.domain:  # of which onnx.reference rounds the length
             return _range([feeds[name] for name in node.input])
         try:
-            results = ReferenceEvaluator(node, opsets=self.opsets).run(None, feeds)
+            with np.errstate(all="ignore"):  # of infinities and NaN that a network means NumPy would warn
+                results = ReferenceEvaluator(node, opsets=self.opsets).run(None, feeds)
         except Exception:  # an op onnx.reference lacks: TVM gets it as it is
             return None
         arrays = [np.asarray(r) for r in results]
