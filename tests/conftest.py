@@ -22,6 +22,7 @@ import pytest
 from command import Result, run_convoy, tiny_model
 from convoy.kernels import planner
 from convoy.toolchain import compiler
+from optimising import less
 
 pytest_plugins = ["frames", "quick", "together"]
 
@@ -91,6 +92,6 @@ def numbers_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 @pytest.fixture(autouse=True)
 def other_folders_optimise_less(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where tests ask for something else than what kernels compute: -O1 takes three quarters as long."""
+    """Where tests ask for something else than what kernels compute."""
     if request.path.relative_to(_TESTS).parts[0] not in AS_SHIPPED:
-        monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-O1"))
+        monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, *less()))
