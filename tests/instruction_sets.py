@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from convoy.target import InstructionSet, Target, host
 
 SETS: list[InstructionSet] = ["portable", "avx2", "avx512"]
 HOST_SETS = SETS[: SETS.index(host().isa) + 1]
 """Those this machine has."""
+
+Case = TypeVar("Case")
+
+
+def in_turn(
+    cases: Iterable[Case], first: int = 0, everywhere: Collection[Case] = ()
+) -> list[tuple[Case, InstructionSet]]:
+    """Each case with the widest set of this machine and with one other, by turns; some with all.
+
+    A kernel is the same code on each set.
+    """
+    *others, widest = HOST_SETS
+    numbered = [*enumerate(cases, first)]
+    return [(case, widest) for _, case in numbered] + [
+        (case, isa)
+        for i, case in numbered
+        for isa in others
+        if case in everywhere or isa == others[i % len(others)]
+    ]
 
 
 def of_free_winograd(target: Target) -> Target:

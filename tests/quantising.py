@@ -31,6 +31,12 @@ def bytes_targets() -> list[Target]:
     return [replace(t, direct=replace(t.direct, bytes_apart=0.0)) for t in found]
 
 
+def ways_in_turn(names: Iterable[str], name: str) -> list[Target]:
+    """Of ``bytes_targets`` the quickest and every second of the others, by turns of names."""
+    *others, quickest = bytes_targets()
+    return [*others[[*names].index(name) % 2 :: 2], quickest]
+
+
 def matrix_of_bits(
     k: int, n: int, block: int, bits: int, zeros: bool = False, half: bool = False
 ) -> NDArray[np.float32]:

@@ -47,7 +47,7 @@ from convoy.kernels.planner import make_plan
 from convoy.kernels.recurrent import Recur
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
-from instruction_sets import HOST_SETS, of_bfloat16
+from instruction_sets import HOST_SETS, in_turn, of_bfloat16
 from together import Asked
 
 BOUND = 2e-6
@@ -546,6 +546,13 @@ def layer_norms() -> Graph:
     return b.graph(whole, image, b.add(LayerNorm, y, b.weight(37), b.weight(37), axis=2, epsilon=1e-5))
 
 
+EVERYWHERE = (
+    "sampled_at_a_grid", "numbers_in_place_of_others", "row_major_broadcasts", "blocked_broadcasts",
+    "layer_norms",
+)  # fmt: skip
+"""Cases with kernels of float32 that no other case and no other test has on each set."""
+
+
 def asked(name: str, isa: InstructionSet) -> list[Asked]:
     return [Asked(CASES[name](), Target(isa), Options(threads=2))]
 
@@ -556,21 +563,13 @@ def asked_of_bfloat16(name: str, isa: InstructionSet) -> list[Asked]:
 
 @pytest.mark.slow
 @pytest.mark.together(of=asked)
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "isa"), in_turn(CASES, first=1, everywhere=EVERYWHERE))
 def test_region_agrees_with_reference(name: str, isa: InstructionSet, regions: list[LoadedRegion]) -> None:
     hold(CASES[name](), regions[0], images=1)
 
 
-def sets_in_turn() -> list[tuple[str, InstructionSet]]:
-    """Each case on the widest set and one other; float32 is on all of them."""
-    *others, widest = HOST_SETS
-    found = [(name, widest) for name in CASES]
-    return found + [(name, others[i % len(others)]) for i, name in enumerate(CASES) if others]
-
-
 @pytest.mark.together(of=asked_of_bfloat16)
-@pytest.mark.parametrize(("name", "isa"), sets_in_turn())
+@pytest.mark.parametrize(("name", "isa"), in_turn(CASES))
 def test_region_of_bfloat16_agrees_with_reference(
     name: str, isa: InstructionSet, regions: list[LoadedRegion]
 ) -> None:

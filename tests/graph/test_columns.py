@@ -19,7 +19,7 @@ from convoy.graph.verify import verify
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES
-from quantising import Quantised, agree, bytes_targets
+from quantising import Quantised, agree, ways_in_turn
 from together import Asked
 
 Pair = tuple[int, int]
@@ -106,7 +106,7 @@ def whatever_it_costs() -> Iterator[None]:
 
 
 def asked(form: str) -> list[Asked]:
-    return [Asked(FORMS[form], target, under=whatever_it_costs) for target in bytes_targets()]
+    return [Asked(FORMS[form], target, under=whatever_it_costs) for target in ways_in_turn(FORMS, form)]
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from convoy.options import Options
 from convoy.plan.buffers import Map
 from convoy.report.decision import Report
 from convoy.target import MACHINES, InstructionSet, Target, host
-from instruction_sets import HOST_SETS, of_bfloat16
+from instruction_sets import HOST_SETS, in_turn, of_bfloat16
 from quantising import Quantised, on_any_threads
 from together import Asked
 
@@ -141,8 +141,7 @@ def asked_network(name: str, isa: InstructionSet) -> list[Asked]:
 
 @pytest.mark.slow
 @pytest.mark.together(of=asked_network)
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "isa"), in_turn(NETWORKS, everywhere=["winograd"]))
 def test_networks_agree_with_float64(name: str, isa: InstructionSet, regions: list[LoadedRegion]) -> None:
     agree(network(name), regions[0])
 

@@ -20,7 +20,7 @@ from convoy.kernels.integers import steps_pay
 from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.target import MACHINES
-from quantising import Quantised, bytes_targets
+from quantising import Quantised, bytes_targets, ways_in_turn
 
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]
@@ -75,7 +75,7 @@ def test_they_multiply_bytes_and_give_the_same_numbers(form: str) -> None:
     data = [np.abs(x) - 0.5 for x in q.numbers()]  # a zero point far from the middle
     (wanted,) = run(graph, data, np.float64)
     np.testing.assert_allclose(run(made, data, np.float64)[0], wanted, rtol=1e-12, atol=1e-9)
-    for target in bytes_targets():
+    for target in ways_in_turn(FORMS, form):
         (found,) = backend.load(graph, target, Options())(*data)
         assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
 

@@ -14,7 +14,7 @@ from convoy.graph.ops import ConvTranspose2d
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
-from quantising import Cases, Quantised, agree, bytes_targets, each_way
+from quantising import Cases, Quantised, agree, each_way, ways_in_turn
 from together import Asked
 
 ZEN4 = MACHINES["znver4"]
@@ -81,9 +81,8 @@ def threads_that_share_output_channels(q: Quantised) -> list[str]:
 
 def asked(name: str) -> list[Asked]:
     q = Quantised()
-    return each_way(
-        q.graph(*CASES[name](q)), [replace(target, adds_apart=True) for target in bytes_targets()]
-    )
+    targets = [replace(target, adds_apart=True) for target in ways_in_turn(CASES, name)]
+    return each_way(q.graph(*CASES[name](q)), targets)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from convoy.graph import Graph
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import MACHINES, Target
-from quantising import Cases, Quantised, agree, each_way
+from quantising import Cases, Quantised, agree, each_way, ways_in_turn
 from together import Asked
 
 VNNI = MACHINES["znver4"]
@@ -82,7 +82,7 @@ def an_activation_that_is_no_clamp_and_signed_bytes(q: Quantised) -> list[str]:
 
 def asked(name: str) -> list[Asked]:
     q = Quantised()
-    return each_way(q.graph(*CASES[name](q)))
+    return each_way(q.graph(*CASES[name](q)), ways_in_turn(CASES, name))
 
 
 @pytest.mark.slow

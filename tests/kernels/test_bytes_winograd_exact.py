@@ -14,7 +14,7 @@ from convoy.graph.ops import Conv2d, Dequantize
 from convoy.kernels.conv2d.exact import MOST_OUTPUT, is_exact
 from convoy.options import Accuracy
 from convoy.target import InstructionSet, Target
-from instruction_sets import HOST_SETS, of_free_winograd
+from instruction_sets import HOST_SETS, in_turn, of_free_winograd
 from kernels.test_bytes_winograd import CASES as OF_FLOATS
 from kernels.test_bytes_winograd import convolutions
 from quantising import Cases, Quantised, each_way, on_any_threads
@@ -80,8 +80,7 @@ def asked(name: str, isa: InstructionSet) -> list[Asked]:
 
 @pytest.mark.slow
 @pytest.mark.together(of=asked)
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "isa"), in_turn(CASES))
 def test_bytes_are_those_of_the_definition(
     name: str, isa: InstructionSet, regions: list[LoadedRegion]
 ) -> None:

@@ -17,6 +17,7 @@ from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.target import Target
 from instruction_sets import HOST_SETS
+from pairs import pairs
 
 
 def scaled_by_its_range(channels: int = 20, width: Size = 9) -> Graph:
@@ -35,9 +36,7 @@ def test_nothing_leaves_its_blocks_between_two_convolutions() -> None:
     assert kinds.count(Unpack) == 1  # the result
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("channels", [1, 3, 20, 64])
-@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize(("isa", "channels", "threads"), pairs(HOST_SETS, [1, 3, 20, 64], [1, 2]))
 def test_they_agree_with_exact_evaluation(isa: str, channels: int, threads: int) -> None:
     graph = scaled_by_its_range(channels)
     x = np.random.default_rng(1).standard_normal((1, channels, 7, 9)).astype(np.float32) - 9

@@ -38,7 +38,8 @@ from convoy.graph.sizes import open_size
 from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.target import InstructionSet, Target
-from instruction_sets import HOST_SETS
+from instruction_sets import HOST_SETS, in_turn
+from pairs import pairs
 from together import Asked
 
 BOUND = 1e-5
@@ -145,9 +146,7 @@ def test_phases_of_a_transposed_convolution_whose_sizes_no_order_has(regions: li
 
 @pytest.mark.slow
 @pytest.mark.together(of=asked)
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("make", GRAPHS)
+@pytest.mark.parametrize(("make", "threads", "isa"), pairs(GRAPHS, [1, 3], HOST_SETS))
 def test_with_every_instruction_set(
     make: Callable[[], Graph], threads: int, isa: InstructionSet, regions: list[LoadedRegion]
 ) -> None:
@@ -196,20 +195,21 @@ def cached(
     return b.graph(x, y, *([b.add(Softmax, "x0", axis=axis)] if read_alone else []))
 
 
-def asked_cached(axis: int, blocked: bool, again: bool, first: bool, threads: int) -> list[Asked]:
+CACHED = [(1, False, False), (2, False, False), (2, False, True), (2, True, False), (3, True, True)]
+"""Axes, and what else ``cached`` is given."""
+
+
+def asked_cached(form: tuple[int, bool, bool], first: bool, threads: int) -> list[Asked]:
+    axis, blocked, again = form
     return asked(lambda: cached(axis, first=first, blocked=blocked, again=again), threads)
 
 
 @pytest.mark.together(of=asked_cached)
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize(
-    ("axis", "blocked", "again"),
-    [(1, False, False), (2, False, False), (2, False, True), (2, True, False), (3, True, True)],
-)
+@pytest.mark.parametrize(("form", "first", "threads"), pairs(CACHED, [True, False], [1, 2]))
 def test_nothing_may_be_put_beside_something(
-    axis: int, blocked: bool, again: bool, first: bool, threads: int, regions: list[LoadedRegion]
+    form: tuple[int, bool, bool], first: bool, threads: int, regions: list[LoadedRegion]
 ) -> None:
+    axis, blocked, again = form
     graph = settle_least(cached(axis, first=first, blocked=blocked, again=again))
     assert [at.symbol.least for at in graph.open_axes] == [0, 1 if blocked else 0]
     for sizes in ((0, 1), (0, 9), (1, 1), (7, 2), (30, 1), *(() if blocked else ((3, 0), (0, 0)))):
@@ -299,8 +299,7 @@ def asked_streamed(isa: InstructionSet, threads: int) -> list[Asked]:
 
 
 @pytest.mark.together(of=asked_streamed)
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize(("threads", "isa"), in_turn([1, 2]))
 def test_two_rows_and_columns_of_tiles_are_streamed(
     isa: InstructionSet, threads: int, regions: list[LoadedRegion]
 ) -> None:

@@ -22,7 +22,8 @@ from convoy.kernels.product import MultiplyStack
 from convoy.kernels.strided import stack_views
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
-from instruction_sets import HOST_SETS, of_bfloat16
+from instruction_sets import HOST_SETS, in_turn, of_bfloat16
+from pairs import pairs
 from together import Asked
 
 BOUND = 4e-6
@@ -175,8 +176,7 @@ def asked_of_bfloat16(name: str, isa: InstructionSet) -> list[Asked]:
 
 @pytest.mark.slow
 @pytest.mark.together(of=asked)
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "isa"), in_turn(CASES, everywhere=["rotations_of_packed_heads"]))
 def test_a_region_of_views_agrees_with_the_reference(
     name: str, isa: InstructionSet, regions: list[LoadedRegion]
 ) -> None:
@@ -211,9 +211,14 @@ def test_a_single_row_is_read_as_it_lies_and_others_multiply_bfloat16() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bfloat16", [False, True])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", ["query", "key", "value", "mask", "hidden from all", "hidden from one"])
+@pytest.mark.parametrize(
+    ("place", "value", "bfloat16"),
+    pairs(
+        ["query", "key", "value", "mask", "hidden from all", "hidden from one"],
+        [np.nan, np.inf, -np.inf],
+        [False, True],
+    ),
+)
 def test_what_is_not_finite_stays_where_the_reference_has_it(
     place: str, value: float, bfloat16: bool
 ) -> None:

@@ -17,6 +17,7 @@ from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
 from instruction_sets import HOST_SETS
+from pairs import pairs
 
 SPECIAL = [np.nan, np.inf, -np.inf, 1e30, -1e30, 0.25, 0.75, -0.25, -0.75, 0.0]
 
@@ -30,9 +31,7 @@ def values(shape: tuple[int, ...]) -> np.ndarray:
     return x
 
 
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize("channels", [1, 5])
+@pytest.mark.parametrize(("isa", "dtype", "channels"), pairs(HOST_SETS, ["uint8", "int8"], [1, 5]))
 def test_bytes_leave_and_enter_a_region(isa: InstructionSet, dtype: DType, channels: int) -> None:
     target = Target(isa)
     b = Builder("images")

@@ -19,6 +19,7 @@ from convoy.options import Options
 from convoy.plan.buffers import Array, Map
 from convoy.target import Target
 from instruction_sets import HOST_SETS
+from pairs import pairs
 
 Mode = Literal["nearest", "bilinear"]
 
@@ -44,12 +45,16 @@ def test_only_a_result_that_nothing_reads_is_row_major_at_once(mode: Mode, read:
     assert any(isinstance(s, Unpack) for s in steps) == (kind is Map)
 
 
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 @pytest.mark.parametrize(
-    ("channels", "read"), [(1, ""), (21, ""), (32, ""), (21, "convolution"), (21, "both")]
+    ("isa", "mode", "form"),
+    pairs(
+        HOST_SETS,
+        ["nearest", "bilinear"],
+        [(1, ""), (21, ""), (32, ""), (21, "convolution"), (21, "both")],
+    ),
 )
-def test_the_answer_is_the_reference_s(isa: str, mode: Mode, channels: int, read: str) -> None:
+def test_the_answer_is_the_reference_s(isa: str, mode: Mode, form: tuple[int, str]) -> None:
+    channels, read = form
     graph = network(mode, channels, read)
     arrays = [np.random.default_rng(1).standard_normal((1, 8, 7, 12)).astype(np.float32)]
     wanted = run(graph, arrays)

@@ -22,7 +22,8 @@ from convoy.kernels.strips.strips import Strips
 from convoy.kernels.strips.window import Estimate
 from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
-from instruction_sets import HOST_SETS
+from instruction_sets import in_turn
+from pairs import pairs
 
 BOUND = 2e-6
 """Error, of the largest output; direct float32 sums of these lengths stay below it."""
@@ -147,8 +148,7 @@ def agrees(graph: Graph, isa: InstructionSet, threads: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", HOST_SETS)
-@pytest.mark.parametrize("make", GRAPHS)
+@pytest.mark.parametrize(("make", "isa"), in_turn(GRAPHS))
 def test_strips_agree_with_the_reference(make: Callable[[], Graph], isa: InstructionSet, cut: Cut) -> None:
     # strips that do not divide the height, on shares that differ
     graph = make()
@@ -157,9 +157,10 @@ def test_strips_agree_with_the_reference(make: Callable[[], Graph], isa: Instruc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("rows", [1, 4, 50])
-@pytest.mark.parametrize("make", [expand_depthwise_project, stem_and_pool, wide_windows])
+@pytest.mark.parametrize(
+    ("make", "rows", "threads"),
+    pairs([expand_depthwise_project, stem_and_pool, wide_windows], [1, 4, 50], [1, 3]),
+)
 def test_any_height_of_strips_and_shares(
     make: Callable[[], Graph], rows: int, threads: int, cut: Cut
 ) -> None:

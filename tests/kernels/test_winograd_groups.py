@@ -15,6 +15,7 @@ from convoy.graph.sizes import open_size, symbols
 from convoy.options import Options
 from convoy.report.decision import Report
 from convoy.target import Target
+from pairs import pairs
 
 
 def grouped(
@@ -45,18 +46,16 @@ def choose(graph: Graph, target: Target, options: Options) -> str:
     return choice
 
 
-@pytest.mark.parametrize("target", ["portable", "avx2"])
-@pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize(
-    "case",
-    [
-        {},
-        {"channels": 256, "out": 256, "groups": 4},
-        {"added": True},
-        {"bias": False},
-        {"dilation": 2, "size": 28},
-    ],
-)
+GROUPED: list[dict[str, int]] = [
+    {},
+    {"channels": 256, "out": 256, "groups": 4},
+    {"added": True},
+    {"bias": False},
+    {"dilation": 2, "size": 28},
+]
+
+
+@pytest.mark.parametrize(("target", "threads", "case"), pairs(["portable", "avx2"], [1, 2, 4], GROUPED))
 def test_a_region_agrees_with_the_reference(target: str, threads: int, case: dict[str, int]) -> None:
     b, graph = grouped(**case)  # type: ignore[arg-type]
     region = backend.load(graph, Target(target), Options(threads=threads))

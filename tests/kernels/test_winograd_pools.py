@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from convoy.kernels.planner import make_plan
 from convoy.options import Options
 from convoy.plan.maps import make_map
 from convoy.target import InstructionSet, Target, host
-from instruction_sets import HOST_SETS
+from instruction_sets import in_turn
 
 BOUNDS = {2: 4e-5, 4: 4e-5, 6: 2e-4}
 """Error, of the largest output, by tile: four times one F(4, 3)'s or F(6, 3)'s (conv2d_winograd.h)."""
@@ -131,8 +130,7 @@ convolutions share some, in which 2 to 6 rows or columns are left."""
 
 
 def networks_for(isa: InstructionSet, out: Out) -> list[Draw]:
-    """All, but on other sets than the host's two of F(4, 3) and F(6, 3), whose forms take longest: a form
-    is the same code on each."""
+    """All, but on other sets than the host's two of F(4, 3) and F(6, 3), whose forms take longest."""
     return [vgg_like, activations] if out != 2 and isa != host().isa else list(NETWORKS)
 
 
@@ -157,12 +155,10 @@ class Pools:
         return outputs[: len(self.networks)], outputs[len(self.networks) :]
 
 
-@pytest.fixture(
-    scope="module", params=product(HOST_SETS, OUTS["fastest"]), ids=lambda p: f"F({p[1]}, 3)-{p[0]}"
-)
+@pytest.fixture(scope="module", params=in_turn(OUTS["fastest"]), ids=lambda p: f"F({p[0]}, 3)-{p[1]}")
 def pools(request: pytest.FixtureRequest) -> Pools:
     """All as one region, which compiles faster than many, and once for all tests."""
-    isa, out = request.param
+    out, isa = request.param
     drawn = networks_for(isa, out)
     b = Builder(*[[1, 16, *NETWORKS[network]] for network in drawn] * 2)
     made = []
@@ -212,7 +208,7 @@ def test_pools_from_tiles_are_the_pools_by_themselves(pools: Pools) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "pools", [(host().isa, out) for out in OUTS["fastest"]], indirect=True, ids=lambda p: f"F({p[1]}, 3)"
+    "pools", [(out, host().isa) for out in OUTS["fastest"]], indirect=True, ids=lambda p: f"F({p[0]}, 3)"
 )
 def test_what_is_not_finite_reaches_the_same_windows(pools: Pools) -> None:
     random = np.random.default_rng(6)

@@ -25,7 +25,7 @@ from convoy.kernels.strips.window import Estimate
 from convoy.options import Options
 from convoy.target import InstructionSet, Target
 from convoy.target.kernels import CacheShares
-from instruction_sets import HOST_SETS
+from instruction_sets import HOST_SETS, in_turn
 from together import Asked
 
 BOUND = 2e-6
@@ -85,8 +85,7 @@ def asked(isa: InstructionSet, name: str) -> list[Asked]:
 
 @pytest.mark.slow
 @pytest.mark.together(of=asked)
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("isa", HOST_SETS)
+@pytest.mark.parametrize(("name", "isa"), in_turn(LAYERS))
 def test_rows_agree_with_the_reference(isa: InstructionSet, name: str, regions: list[LoadedRegion]) -> None:
     graph = first_layer(name, residual=True)
     arrays = draw(graph)

@@ -10,6 +10,7 @@ from tvm.relax import op
 
 from convoy.graph.ops import Conv2d, Dequantize, Quantize
 from convoy.relax.fold import fold
+from pairs import pairs
 from relax.sketch import KEEP_ALL, Cut, const, module, random, weight
 
 X = (1, 4, 6, 8)
@@ -23,10 +24,12 @@ def numbers(dtype: str, channels: int = 1) -> tuple[relax.Expr, relax.Expr]:
     return const(scale.reshape(shape)), relax.const(zero.reshape(shape).astype(dtype), dtype)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize(("axis", "channels"), [(1, 1), (1, 4), (-1, 8), (2, 6)])
-@pytest.mark.parametrize("shape", [X, (3, *X[1:]), ("n", *X[1:])], ids=["one", "three", "any"])
-def test_bytes_are_what_tvm_makes(dtype: str, axis: int, channels: int, shape: tuple[object, ...]) -> None:
+@pytest.mark.parametrize(
+    ("along", "shape", "dtype"),
+    pairs([(1, 1), (1, 4), (-1, 8), (2, 6)], [X, (3, *X[1:]), ("n", *X[1:])], ["uint8", "int8"]),
+)
+def test_bytes_are_what_tvm_makes(dtype: str, along: tuple[int, int], shape: tuple[object, ...]) -> None:
+    axis, channels = along
     if "n" in shape:
         shape = (tvm.tirx.Var("n", "int64"), *X[1:])
     scales = numbers(dtype, channels)

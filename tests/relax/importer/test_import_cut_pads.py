@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import convoy
 from convoy.errors import ModelError
 from convoy.relax.importer import load
+from pairs import pairs
 
 FLOAT, LONG, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -26,12 +27,12 @@ def pad(mode: str, before: int, after: int, length: int | str, kind: int = FLOAT
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
 
 
-@pytest.mark.parametrize("kind", [FLOAT, LONG, BOOL])
-@pytest.mark.parametrize("length", ["n", 6])
-@pytest.mark.parametrize(("before", "after"), [(-2, 3), (2, -3), (-1, -1)])
-@pytest.mark.parametrize("mode", ["reflect", "wrap", "edge"])
-def test_what_is_left_is_repeated(mode: str, before: int, after: int, length: int | str, kind: int) -> None:
-    model = pad(mode, before, after, length, kind)
+@pytest.mark.parametrize(
+    ("mode", "widths", "kind", "length"),
+    pairs(["reflect", "wrap", "edge"], [(-2, 3), (2, -3), (-1, -1)], [FLOAT, LONG, BOOL], ["n", 6]),
+)
+def test_what_is_left_is_repeated(mode: str, widths: tuple[int, int], kind: int, length: int | str) -> None:
+    model = pad(mode, *widths, length, kind)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     runner = convoy.Runner(convoy.compile(model))
     for size in (6, 7, 9) if length == "n" else (6,):

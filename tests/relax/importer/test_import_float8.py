@@ -12,6 +12,7 @@ import convoy
 from convoy.onnx import InferenceSession
 from convoy.relax.importer import load
 from convoy.relax.importer.float8 import FORMATS
+from pairs import pairs
 
 TYPES = {name: getattr(TensorProto, name.replace("_", "").upper()) for name in FORMATS}
 
@@ -93,9 +94,10 @@ def quantised(kind: int, scale: np.ndarray, source: int, saturate: int, **at: in
     return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
 
 
-@pytest.mark.parametrize("form", ["one", "each", "blocks", "halves"])
-@pytest.mark.parametrize("saturate", [1, 0])
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2fnuz"])
+@pytest.mark.parametrize(
+    ("form", "name", "saturate"),
+    pairs(["one", "each", "blocks", "halves"], ["float8_e4m3fn", "float8_e5m2fnuz"], [1, 0]),
+)
 def test_quantised_networks_have_floats_of_8_bits(name: str, saturate: int, form: str, run_tvm) -> None:
     random = np.random.default_rng(1)
     count = {"one": (), "each": (34,), "blocks": (6, 9), "halves": ()}[form]

@@ -10,6 +10,7 @@ from onnx import parser
 from convoy.relax.importer import load
 from convoy.relax.partition import partition
 from convoy.report.decision import Report
+from pairs import pairs
 
 RESIZE = """({kind}[1,4,6,5] x) => (float[1,4,12,20] y) <float s = {{0.1}}, float[4] n = {{1, 1, 2, 4}}> {{
     r = Resize <mode = "{mode}"> (x, , n)
@@ -258,9 +259,7 @@ def dynamic_product(x: str, weight: str, made: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fed", [True, False])
-@pytest.mark.parametrize("each", [True, False])
-@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize(("directions", "each", "fed"), pairs([1, 2], [True, False], [True, False]))
 def test_an_lstm_of_bytes_is_one_of_dequantised_weights(
     directions: int, each: bool, fed: bool, run_tvm, run_onnx, rng
 ) -> None:

@@ -17,6 +17,7 @@ from convoy.graph.ops import SIGMOID, TANH
 from convoy.relax.importer import load, recurrent_loops
 from convoy.relax.importer.recurrent_loops import Form
 from convoy.report.decision import Report
+from pairs import pairs
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 INPUT = 6
@@ -315,9 +316,10 @@ def test_the_product_with_the_inputs_and_the_loop_are_in_a_region(op: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("images", [1, 3])
-@pytest.mark.parametrize("batch", ["N", "as many"])
-@pytest.mark.parametrize("op", ["LSTM", "RNN", "GRU", "GRU, reset last"])
+@pytest.mark.parametrize(
+    ("op", "batch", "images"),
+    pairs(["LSTM", "RNN", "GRU", "GRU, reset last"], ["N", "as many"], [1, 3]),
+)
 def test_a_compiled_loop_gives_what_onnx_runtime_gives(op, batch, images, run_onnx, rng) -> None:
     attributes = {"linear_before_reset": 1} if "," in op else {}
     states = ("h0", "c0", "p") if op == "LSTM" else ("h0",)

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from convoy.errors import ModelError
 from convoy.relax.importer import load
+from pairs import pairs
 
 RNG = np.random.default_rng(7)
 NARROW = {"int4": (TensorProto.INT4, -8), "uint4": (TensorProto.UINT4, 0)}
@@ -80,9 +81,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("zero", [False, True])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "form", "zero"), pairs(KINDS, FORMS, [False, True]))
 def test_a_constant_whose_scale_is_fed(kind: str, form: str, zero: bool, run_tvm, run_onnx) -> None:
     attributes, shape = FORMS[form]
     made = Made("DequantizeLinear", **attributes).keep(kind, [8, 32]).feed(np.asarray(scales(*shape)))

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import convoy
 from convoy.errors import ModelError
 from convoy.relax.importer import load
+from pairs import pairs
 from relax.loops import find_shared_scratch
 
 FLOAT, LONG = TensorProto.FLOAT, TensorProto.INT64
@@ -156,9 +157,10 @@ def test_an_overlap_that_is_no_part_is_refused(overlap: float, fed: bool, run_on
         runner.run([*arrays, np.array([overlap], np.float32)])
 
 
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", [(0, 0), (0, 3), (1, 2), (0,)])
-@pytest.mark.parametrize("centered", [0, 1])
+@pytest.mark.parametrize(
+    ("place", "number", "centered"),
+    pairs([(0, 0), (0, 3), (1, 2), (0,)], [np.nan, np.inf, -np.inf], [0, 1]),
+)
 def test_corners_that_are_not_finite(centered: int, place, number: float, run_onnx) -> None:
     # a box with a NaN in it covered all others
     model = build_nms(["most", "overlap"], {}, center_point_box=centered)
