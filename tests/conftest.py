@@ -39,7 +39,7 @@ def _classic_tvm() -> bool:
 CLASSIC_TVM = _classic_tvm()
 SHARED = ("backend", "fuzz", "kernels", "robustness")
 """Folders whose tests want several threads in small regions, too."""
-AS_SHIPPED = (*SHARED, "codegen", "faults", "models", "runtime", "target", "toolchain", "tune")
+AS_SHIPPED = (*SHARED, "codegen", "faults", "models", "runtime", "target", "toolchain")
 """Folders whose tests compile C as users do: they ask what kernels compute, or how they are compiled."""
 
 
