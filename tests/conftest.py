@@ -24,7 +24,7 @@ from convoy.kernels import planner
 from convoy.toolchain import compiler
 from optimising import less
 
-pytest_plugins = ["frames", "quick", "together"]
+pytest_plugins = ["collecting", "frames", "quick", "together"]
 
 _TESTS = Path(__file__).parent
 _RELAY_TESTS = _TESTS / "relay"
