@@ -13,9 +13,9 @@
 
 #include "kernels/map.h"
 
-static inline void cv_compute_scales(float *scale, float *shift, const float *factor,
-                                     const float *by, int by_step, const float *offset, int offset_step,
-                                     float unit, const float *bias, int n, int padded) {
+static inline void cv_compute_scales(float *scale, float *shift, const float *factor, const float *by,
+                                     int by_step, const float *offset, int offset_step, float unit,
+                                     const float *bias, int n, int padded) {
   for (int o = 0; o < n; o++) {
     const float each = by[o * by_step];
     scale[o] = factor[o] * each;

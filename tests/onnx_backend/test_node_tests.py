@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from onnx_backend.cases import Case, load_cases
 from onnx_backend.run import run, summary, write_list
 
-MOST = 8
+MOST = 10
 """Of an op: a third of the cases is of ops that have more."""
 FEW = 8
 """So many whole numbers of a constant say how an op is asked: axes, sizes, pads."""

@@ -16,6 +16,9 @@ from convoy.onnx_file import inner_graphs
 from convoy.relax.importer.evaluate import RANDOM
 from convoy.relax.importer.read import Array
 
+_MOST_NUMBERS = 4096
+"""Numbers that a condition is made of, at most: it is evaluated at each step."""
+
 
 def count_steps(
     node: onnx.NodeProto,
@@ -53,6 +56,8 @@ def count_steps(
         return None
     values = {name: outside[begins[name]] for name in moving}
     inputs = {at: np.array(0), **fixed, **values}
+    if sum(array.size for array in inputs.values()) > _MOST_NUMBERS:
+        return None
     graph = helper.make_graph(
         nodes, "steps",
         [
