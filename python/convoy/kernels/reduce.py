@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,6 +64,10 @@ class ExtremesMap(Step):
     least: Map
 
     @property
+    def reads(self) -> tuple[Operand, ...]:
+        return (self.x,)
+
+    @property
     def writes(self) -> tuple[Operand, ...]:
         return self.y, self.least
 
@@ -75,6 +79,10 @@ class ExtremesArray(Step):
     x: Array
     y: Array
     least: Array
+
+    @property
+    def reads(self) -> tuple[Operand, ...]:
+        return (self.x,)
 
     @property
     def writes(self) -> tuple[Operand, ...]:
@@ -100,8 +108,8 @@ def plan_reduce(fusion: Fusion, values: Values) -> Iterator[Step]:
         return
     shape = graph.shape(node.inputs[0])
     if (other := _find_other_extreme(node, graph)) is not None:
-        names = (node.output, other.output) if node.kind == "max" else (other.output, node.output)
-        yield from _plan_extremes(note, node.inputs[0], *names, values)
+        both = Note(note.op, f"{note.text} and {other.origin or other.kind}")
+        yield from _plan_extremes(both, sorted((node, other), key=lambda n: n.kind), values)
         return
     if _is_of_map(node, shape, values):
         x = values.map(node.inputs[0], None)
@@ -141,21 +149,21 @@ def _find_other_extreme(node: Reduce, graph: Graph) -> Reduce | None:
     return None
 
 
-def _plan_extremes(note: Note, name: str, most: str, least: str, values: Values) -> Iterator[Step]:
-    """Both in one pass: each thread's parts, or channels, and then of these."""
+def _plan_extremes(note: Note, pair: Sequence[Reduce], values: Values) -> Iterator[Step]:
+    """The maximum and the minimum in one pass: of each thread's parts, or channels, and then of these."""
+    (name,) = {node.inputs[0] for node in pair}
     if values.blocked[name]:
         x = values.map(name)
         highest, lowest = values.scratch_map(x.channels), values.scratch_map(x.channels)
         yield ExtremesMap(note=note, x=x, y=highest, least=lowest)
         parts = [Array(m.buffer, m.offset, (x.channels,), "float32") for m in (highest, lowest)]
     else:
-        found = values.scratch_array(_PARTS), values.scratch_array(_PARTS)
-        yield ExtremesArray(note=note, x=values.array(name), y=found[0], least=found[1])
-        parts = list(found)
-    kinds: tuple[Reduction, Reduction] = "max", "min"
-    for made, kind, of in zip((most, least), kinds, parts, strict=True):
-        y = values.define_array(made)
-        yield ReduceArray(note=note, x=of, y=y, reduction=kind, outer=1, axis=of.shape[0], inner=1)
+        parts = [values.scratch_array(_PARTS), values.scratch_array(_PARTS)]
+        yield ExtremesArray(note=note, x=values.array(name), y=parts[0], least=parts[1])
+    for node, of in zip(pair, parts, strict=True):
+        last = Note(note.op, f"{node.kind} of {of.shape[0]} parts; {node.origin}")
+        y = values.define_array(node.output)
+        yield ReduceArray(note=last, x=of, y=y, reduction=node.kind, outer=1, axis=of.shape[0], inner=1)
 
 
 def _is_of_map(node: Reduce, shape: Shape, values: Values) -> bool:
