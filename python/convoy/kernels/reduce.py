@@ -56,12 +56,11 @@ class ReduceArray(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtremesMap(Step):
-    """The greatest and the least number of each channel (``csrc/kernels/extremes.h``)."""
+class Extremes(Step):
+    """The greatest and the least numbers of parts of x (``csrc/kernels/extremes.h``)."""
 
-    x: Map
-    y: Map
-    least: Map
+    x: Operand
+    least: Operand
 
     @property
     def reads(self) -> tuple[Operand, ...]:
@@ -73,20 +72,21 @@ class ExtremesMap(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtremesArray(Step):
-    """The greatest and the least number of each of as many parts as ``y`` has numbers."""
+class ExtremesMap(Extremes):
+    """The extremes of each channel."""
+
+    x: Map
+    y: Map
+    least: Map
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtremesArray(Extremes):
+    """The extremes of as many parts as ``y`` has numbers."""
 
     x: Array
     y: Array
     least: Array
-
-    @property
-    def reads(self) -> tuple[Operand, ...]:
-        return (self.x,)
-
-    @property
-    def writes(self) -> tuple[Operand, ...]:
-        return self.y, self.least
 
 
 def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from convoy.relax.importer import load
+from convoy.relax.importer.counted import count_steps
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -54,6 +55,26 @@ def agrees(network: onnx.ModelProto, run_tvm: Callable[..., list], run_onnx: Cal
 def test_a_loop_that_counts_itself_is_written_out(case: str, run_tvm, run_onnx) -> None:
     # as PyTorch's exporter writes an EmbeddingBag: while k < 3, of a k that begins at 0
     assert agrees(model(**COUNTED[case]), run_tvm, run_onnx) == 1
+
+
+GROWING = """
+<ir_version: 8, opset_import: ["" : 17]>
+network (float[1] x) => (int64[m] y)
+<int64[2] begin = {{1, 2}}, int64 most = {{4611686018427387904}}, int64[1] large = {{1073741824}}> {{
+    y = Loop (, , begin) <body = step (int64 i, bool c, int64[k] s) => (bool goes, int64[l] t) {{
+        t = {grown}
+        n = Size (t)
+        goes = Less (n, most)
+    }}>
+}}
+"""
+
+
+@pytest.mark.parametrize("grown", ["Concat <axis = 0> (s, s)", "Expand (s, large)", "Tile (s, large)"])
+def test_a_condition_of_numbers_that_grow_is_not_evaluated_to_its_end(grown: str) -> None:
+    node = onnx.parser.parse_model(GROWING.format(grown=grown)).graph.node[0]
+    outside = {"begin": np.array([1, 2]), "most": np.array(1 << 62), "large": np.array([1 << 30])}
+    assert count_steps(node, node.attribute[0].g, outside, {"": 17}, 20_000) is None
 
 
 @pytest.mark.slow

@@ -158,7 +158,7 @@ def make_requantizing(
         low, high = float(least - y_zero), float(most - y_zero)
     elif last.kind == "clip":
         low, high = last.a, last.b
-        inner, outer = (inner, IDENTITY) if fusion.residual else (IDENTITY, IDENTITY)
+        inner, outer = (inner if fusion.residual else IDENTITY), IDENTITY
     residual_scale = residual_shift = 0.0
     added = _added(fusion)
     if added is not None:
