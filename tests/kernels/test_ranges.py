@@ -12,7 +12,7 @@ from convoy.graph.ops import Binary, Conv2d, Reduce, Unary
 from convoy.graph.reference import run
 from convoy.graph.sizes import Size, open_size
 from convoy.kernels.planner import make_plan
-from convoy.kernels.reduce import ExtremesArray, ExtremesMap, ReduceArray, ReduceMap
+from convoy.kernels.reduce import Extremes, ReduceArray, ReduceMap
 from convoy.options import Options
 from convoy.target import Target
 from instruction_sets import HOST_SETS
@@ -34,13 +34,13 @@ def of_image(channels: int) -> Graph:
 
 def kinds_of(graph: Graph) -> list[type]:
     steps = make_plan(graph, Target("avx512"), Options(threads=2)).steps
-    return [type(s) for s in steps if isinstance(s, ExtremesMap | ExtremesArray | ReduceMap | ReduceArray)]
+    return [type(s) for s in steps if isinstance(s, Extremes | ReduceMap | ReduceArray)]
 
 
 def test_both_are_found_in_one_pass() -> None:
-    assert kinds_of(of_rows(70)) == [ExtremesArray, ReduceArray, ReduceArray]
-    assert kinds_of(of_rows(70, kinds=("min", "max"))) == [ExtremesArray, ReduceArray, ReduceArray]
-    assert kinds_of(of_image(20)) == [ExtremesMap, ReduceArray, ReduceArray]
+    assert kinds_of(of_rows(70)) == [Extremes, ReduceArray, ReduceArray]
+    assert kinds_of(of_rows(70, kinds=("min", "max"))) == [Extremes, ReduceArray, ReduceArray]
+    assert kinds_of(of_image(20)) == [Extremes, ReduceArray, ReduceArray]
 
 
 def test_one_alone_and_few_numbers_are_reduced_as_before() -> None:

@@ -158,8 +158,11 @@ def fused_items(tuples: int, items: int) -> tvm.IRModule:
     return fused
 
 
-@pytest.mark.parametrize(("tuples", "items"), [(1, 3), (9, 1), (9, 2)])
+@pytest.mark.parametrize(("tuples", "items"), [(1, 3), (9, 1), (30, 2)])
 def test_items_of_several_tuples_may_be_read_by_one_fused_op(tuples: int, items: int) -> None:
-    """Of several tuples with several items TVM's FuseOps loses some, by their addresses."""
+    """Of several tuples with several items TVM's FuseOps loses some, by their addresses.
+
+    Of nine tuples it lost none in 3 % of all runs.
+    """
     names = [str(var.name_hint) for var in fused_items(tuples, items).get_global_vars()]
     assert any("concatenate" in name and "negative" in name for name in names)

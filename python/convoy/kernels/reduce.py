@@ -1,4 +1,4 @@
-"""Mean, sum, maximum or minimum over axes (``csrc/kernels/reduce.h``)."""
+"""Mean, sum, maximum or minimum over axes (``csrc/kernels/reduce.h``, ``csrc/kernels/extremes.h``)."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ class ReduceArray(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Extremes(Step):
-    """The greatest and the least numbers of parts of x (``csrc/kernels/extremes.h``)."""
+    """The greatest and the least numbers of a map's channels, or of as many parts as ``y`` has numbers."""
 
     x: Operand
+    y: Operand
     least: Operand
 
     @property
@@ -69,24 +70,6 @@ class Extremes(Step):
     @property
     def writes(self) -> tuple[Operand, ...]:
         return self.y, self.least
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExtremesMap(Extremes):
-    """The extremes of each channel."""
-
-    x: Map
-    y: Map
-    least: Map
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExtremesArray(Extremes):
-    """The extremes of as many parts as ``y`` has numbers."""
-
-    x: Array
-    y: Array
-    least: Array
 
 
 def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
@@ -155,11 +138,11 @@ def _plan_extremes(note: Note, pair: Sequence[Reduce], values: Values) -> Iterat
     if values.blocked[name]:
         x = values.map(name)
         highest, lowest = values.scratch_map(x.channels), values.scratch_map(x.channels)
-        yield ExtremesMap(note=note, x=x, y=highest, least=lowest)
+        yield Extremes(note=note, x=x, y=highest, least=lowest)
         parts = [Array(m.buffer, m.offset, (x.channels,), "float32") for m in (highest, lowest)]
     else:
         parts = [values.scratch_array(_PARTS), values.scratch_array(_PARTS)]
-        yield ExtremesArray(note=note, x=values.array(name), y=parts[0], least=parts[1])
+        yield Extremes(note=note, x=values.array(name), y=parts[0], least=parts[1])
     for node, of in zip(pair, parts, strict=True):
         last = Note(note.op, f"{node.kind} of {of.shape[0]} parts; {node.origin}")
         y = values.define_array(node.output)
@@ -177,14 +160,14 @@ def emit_reduce_map(step: ReduceMap, w: Writer) -> str:
     return f"{w.maps(step.x, step.y)}  cv_reduce_map(t, CV_{step.reduction.upper()}, x, y);\n"
 
 
-def emit_extremes_map(step: ExtremesMap, w: Writer) -> str:
+def emit_extremes(step: Extremes, w: Writer) -> str:
     w.headers.add("extremes")
-    maps = w.maps(step.x, step.y) + w.beside("least", step.least)
-    return f"{maps}  cv_extremes_map(t, y, least, x);\n"
-
-
-def emit_extremes_array(step: ExtremesArray, w: Writer) -> str:
-    w.headers.add("extremes")
+    if isinstance(step.x, Map):
+        assert isinstance(step.y, Map)
+        assert isinstance(step.least, Map)
+        maps = w.maps(step.x, step.y) + w.beside("least", step.least)
+        return f"{maps}  cv_extremes_map(t, y, least, x);\n"
+    assert isinstance(step.y, Array)
     operands = ", ".join(w.pointer(operand) for operand in (step.y, step.least, step.x))
     return f"  cv_extremes_pieces(t, {operands}, {math.prod(step.x.shape)}, {step.y.shape[0]});\n"
 
@@ -207,8 +190,7 @@ KERNEL = KernelKind(
     emitters={
         ReduceMap: emit_reduce_map,
         ReduceArray: emit_reduce_array,
-        ExtremesMap: emit_extremes_map,
-        ExtremesArray: emit_extremes_array,
+        Extremes: emit_extremes,
     },
     wants_map=wants_map,
     narrow=_knows_narrow,
