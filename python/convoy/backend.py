@@ -17,7 +17,7 @@ from convoy.codegen.pack import pack_weights
 from convoy.errors import LoweringError
 from convoy.graph.bytes import prepare_bytes
 from convoy.graph.digest import content_hash
-from convoy.graph.dynamic import quantize_steps
+from convoy.graph.dynamic import quantize_steps, scale_steps
 from convoy.graph.flops import count_flops
 from convoy.graph.graph import Graph, OpenAxis
 from convoy.graph.ops import Tensor
@@ -121,7 +121,7 @@ def generate(
     flops = sum(count_flops(node, graph.likely) for node in graph.likely.nodes)
     graph = simplify(dequantize_constants(graph), options.disabled_patterns)
     pays = halving_pays(target, threads, options)
-    graph = quantize_weights(quantize_steps(graph, pays, steps_pay(target, threads, options)))
+    graph = quantize_weights(scale_steps(quantize_steps(graph, pays, steps_pay(target, threads, options))))
     graph = halve_where_it_pays(graph, pays, target, threads, options)
     graph = read_columns_where_it_pays(graph, target, threads, options)
     graph = keep_integers(prepare_bytes(graph), target, threads, options, report)

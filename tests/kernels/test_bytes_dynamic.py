@@ -10,8 +10,8 @@ import pytest
 
 from convoy import backend
 from convoy.graph import Graph
-from convoy.graph.dynamic import quantize_steps
-from convoy.graph.ops import Binary, Conv2d, Node, Pad, Quantize, Reshape
+from convoy.graph.dynamic import quantize_steps, scale_steps
+from convoy.graph.ops import Binary, Conv2d, MatMul, Node, Pad, Quantize, Reshape
 from convoy.graph.reference import run
 from convoy.graph.sizes import Size, open_size
 from convoy.graph.verify import verify
@@ -19,7 +19,7 @@ from convoy.kernels.elementwise import ElementwiseArray, ElementwiseMap
 from convoy.kernels.integers import steps_pay
 from convoy.kernels.planner import make_plan
 from convoy.options import Options
-from convoy.target import MACHINES
+from convoy.target import MACHINES, host
 from quantising import Quantised, bytes_targets, ways_in_turn
 
 Pair = tuple[int, int]
@@ -135,3 +135,53 @@ def test_a_zero_point_that_is_not_whole_is_added_before_it_is_rounded() -> None:
     ends = [s.exprs[-1].op for s in plan.steps if isinstance(s, ElementwiseArray | ElementwiseMap)]
     assert "quantize" in ends
     assert "quantize_computed" not in ends
+
+
+SCALES = {"one": (), "each output": (1, 32, 1, 1), "each, of lower rank": (32, 1, 1)}
+
+
+def scaled(q: Quantised, scales: str, *, rank: int = 4, twin: str = "") -> Graph:
+    """relu(((held - zero) · w) * scale * each + bias), as floats; ``twin``: of what scale_steps takes."""
+    b, random = q.b, q.random
+    image, shape = (1, 32, 9, 13) if rank == 4 else (1, 9, 31), SCALES[scales]
+    steps, scale = q.dynamic(q.input(*image))
+    if shape:
+        each = b.constant(random.random(shape if rank == 4 else (32,)).astype(np.float32))
+        scale = b.node(Binary, (scale, each), (1, 32, 1, 1) if rank == 4 else (1, 1, 32), kind="mul")
+    if twin == "a scale of each pixel":
+        scale = b.node(Binary, (scale, q.input(1, 1, 9, 13)), (1, 1, 9, 13), kind="mul")
+    out = (1, 32, 9, 13) if rank == 4 else (1, 9, 32)
+    w = random.integers(-127, 127, (32, 1, 3, 3) if rank == 4 else (31, 32)).astype(np.float32)
+    how = {"padding": SAME, "groups": 32} if rank == 4 else {}
+    product = q.op(Conv2d if rank == 4 else MatMul, steps, b.constant(w), shape=out, **how)
+    made = b.node(Binary, (product, scale), out, kind="mul")
+    bias = b.constant(random.random((1, 32, 1, 1) if rank == 4 else (32,)).astype(np.float32))
+    made = q.unary(b.node(Binary, (made, bias), out, kind="add"))
+    also = {"sums are read twice": [product], "steps are read twice": [steps]}
+    return q.graph(made, *(q.unary(name) for name in also.get(twin, [])))
+
+
+@pytest.mark.parametrize("rank", [4, 3])
+@pytest.mark.parametrize("scales", SCALES)
+def test_floats_are_scaled_before_they_are_multiplied(scales: str, rank: int) -> None:
+    graph = scaled(q := Quantised(), scales, rank=rank)
+    made = scale_steps(graph)
+    verify(made)
+    data = [np.abs(x) - 0.5 for x in q.numbers()]
+    (wanted,) = run(graph, data, np.float64)
+    np.testing.assert_allclose(run(made, data, np.float64)[0], wanted, rtol=1e-5, atol=1e-6)
+    code = backend.generate(
+        graph, None, MACHINES["haswell"], Options(threads=1)
+    )  # there floats are quicker
+    (product,) = (step for step in code.report.steps if step.startswith(("conv2d", "matmul")))
+    assert "+ bias, relu ->" in product
+    assert "int8" not in product
+    (found,) = backend.load(graph, host(), Options())(*data)
+    assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("twin", ["a scale of each pixel", "sums are read twice", "steps are read twice"])
+def test_other_steps_are_scaled_behind(twin: str) -> None:
+    graph = scaled(Quantised(), "one", twin=twin)
+    assert scale_steps(graph).nodes == graph.nodes
+    assert scale_steps(scaled(Quantised(), "one")).nodes != graph.nodes

@@ -8,17 +8,22 @@ sides are exact.
 
 A convolution pads with zeros, which are held as the zero point.  That only a run knows, so data are padded
 before they become steps.
+
+Where floats are quicker, steps are scaled before they are multiplied, in the pass that makes them:
+
+    (steps · w) * (s * c)  =>  (steps * s) · (w * c)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 import numpy as np
 
 from convoy.graph.dtypes import cell_elements
+from convoy.graph.fusion import output_axis
 from convoy.graph.graph import Array, Graph, drop_unread
 from convoy.graph.ops import Binary, Conv2d, Dequantize, MatMul, Node, Pad, Quantize, Reshape, Tensor, Unary
 from convoy.graph.views import Shape, broadcast_shapes
@@ -107,6 +112,79 @@ def quantize_steps(graph: Graph, pays: Pays, convolution_pays: Pays) -> Graph:
         terms = add(product, graph.shape(node.output)), shift
         nodes.append(Binary(inputs=terms, output=node.output, kind="add", origin=node.origin))
     return drop_unread(replace(graph, nodes=tuple(nodes), constants=constants, tensors=tensors))
+
+
+def scale_steps(graph: Graph) -> Graph:
+    """The graph with such products of floats scaled on the side of their data, and of their weights."""
+    constants, tensors = dict(graph.constants), dict(graph.tensors)
+    moved = {product.output: (product, scale) for product, scale in _find_scaled(graph)}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.output in moved:
+            continue
+        product, scale = next((moved[name] for name in node.inputs if name in moved), (None, None))
+        if product is None or scale is None:
+            nodes.append(node)
+            continue
+        (data, w), by, shape = product.inputs, scale.by, graph.shape(product.inputs[0])
+        if len(graph.shape(by)) > len(shape):
+            nodes.append(Reshape(inputs=(by,), output=f"{node.output}.scale"))
+            by = nodes[-1].output
+            tensors[by] = Tensor(by, (1,), "float32")
+        steps = Binary(inputs=(data, by), output=f"{node.output}.steps", kind="mul")
+        tensors[steps.output] = Tensor(steps.output, shape, "float32")
+        if scale.each:
+            weights = constants[w] * _by_output(constants[scale.each], product)
+            w = f"{node.output}.weights"
+            constants[w], tensors[w] = weights, Tensor(w, weights.shape, "float32")
+        nodes += [steps, replace(product, inputs=(steps.output, w), output=node.output)]
+    return drop_unread(replace(graph, nodes=tuple(nodes), constants=constants, tensors=tensors))
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """``by`` is one number that a run computes; ``each`` a constant for each output, "": none."""
+
+    by: str
+    each: str
+
+
+def _find_scaled(graph: Graph) -> Iterator[tuple[Conv2d | MatMul, _Scaled]]:
+    for node in graph.nodes:
+        if not isinstance(node, Conv2d | MatMul) or len(node.inputs) > 2 or _steps_of(node, graph) is None:
+            continue
+        readers = graph.consumers[node.output]
+        if len(readers) != 1 or node.output in graph.outputs or node.inputs[1] not in graph.constants:
+            continue
+        if len(graph.consumers[node.inputs[0]]) > 1 or not isinstance(readers[0], Binary):
+            continue
+        scale = _scale_of(readers[0], node, graph) if readers[0].kind == "mul" else None
+        if scale is not None:
+            yield node, scale
+
+
+def _scale_of(reader: Binary, node: Conv2d | MatMul, graph: Graph) -> _Scaled | None:
+    """What a product is multiplied by, if that is a number for all of it, or one for each output."""
+    name = reader.inputs[1 - reader.inputs.index(node.output)]
+    if graph.shape(reader.output) != graph.shape(node.output) or name in graph.constants:
+        return None
+    if graph.tensors[name].size == 1:
+        return _Scaled(name, "")
+    made = graph.producer.get(name)
+    if not isinstance(made, Binary) or made.kind != "mul":
+        return None
+    by, each = made.inputs if made.inputs[1] in graph.constants else made.inputs[::-1]
+    outputs = graph.shape(node.output)[output_axis(node, graph)]
+    axes = (1, outputs, 1, 1) if isinstance(node, Conv2d) else (outputs,)
+    shape = graph.shape(each)
+    if graph.tensors[by].size != 1 or each not in graph.constants or outputs != graph.tensors[each].size:
+        return None
+    return _Scaled(by, each) if (1,) * (len(axes) - len(shape)) + shape == axes else None
+
+
+def _by_output(each: Array, node: Conv2d | MatMul) -> Array:
+    """Numbers of outputs in the shape in which they scale a product's weights."""
+    return each.reshape(-1, 1, 1, 1) if isinstance(node, Conv2d) else each.reshape(-1)
 
 
 @dataclass(frozen=True)
