@@ -1,12 +1,16 @@
-"""A constant, or its own elements, around a tensor (``csrc/kernels/tensor.h``)."""
+"""A constant, or its own elements, around a tensor (``csrc/kernels/tensor.h``).
+
+Zeros around a map of floats are what its halo holds: no step makes them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from convoy.codegen.writer import Writer, number
 from convoy.graph.dtypes import MOVABLE, QUANTISED
+from convoy.graph.graph import Graph
 from convoy.graph.ops import Pad, PadMode
 from convoy.kernels.kernel import KernelKind
 from convoy.kernels.note import make_note
@@ -14,6 +18,7 @@ from convoy.kernels.values import Values
 from convoy.plan.buffers import Array
 from convoy.plan.fuse import Fusion
 from convoy.plan.step import Step
+from convoy.plan.views import find_border
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +30,17 @@ class PadArray(Step):
     value: float
 
 
+def wants_map(fusion: Fusion, graph: Graph, blocked: Mapping[str, bool]) -> bool:
+    """Zeros around the images of a map."""
+    return find_border(fusion.anchor, graph) is not None and blocked.get(fusion.anchor.inputs[0], False)
+
+
 def plan_pad(fusion: Fusion, values: Values) -> Iterator[Step]:
     node = fusion.anchor
     assert isinstance(node, Pad)
+    if values.blocked[fusion.output]:
+        values.define_padded(node)
+        return
     yield PadArray(
         note=make_note(fusion, values.graph), x=values.array(node.inputs[0]),
         y=values.define_array(fusion.output), before=tuple(w[0] for w in node.widths), mode=node.mode,
@@ -49,4 +62,6 @@ def emit_pad(step: PadArray, w: Writer) -> str:
     )
 
 
-KERNEL = KernelKind(nodes=(Pad,), plan=plan_pad, emitters={PadArray: emit_pad}, dtypes=MOVABLE)
+KERNEL = KernelKind(
+    nodes=(Pad,), plan=plan_pad, emitters={PadArray: emit_pad}, wants_map=wants_map, dtypes=MOVABLE,
+)  # fmt: skip

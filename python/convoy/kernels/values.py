@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from convoy.graph.dtypes import BYTES, DType, cell_elements
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Dequantize, Sides
+from convoy.graph.ops import Dequantize, Node, Sides
 from convoy.graph.views import View, view_whole
 from convoy.kernels.conv2d.choose import Choice
 from convoy.kernels.conv2d.halo import find_halo
@@ -28,7 +28,7 @@ from convoy.plan.maps import NO_HALO, image_shape, make_map, map_size, widest
 from convoy.plan.plan import Weight
 from convoy.plan.recipes import PackMap, PackRaw, PackVector, Recipe
 from convoy.plan.step import Note, Scale, Step
-from convoy.plan.views import find_outputs_in_other_shapes, find_views
+from convoy.plan.views import find_border, find_outputs_in_other_shapes, find_views
 from convoy.target import Target
 
 
@@ -126,6 +126,13 @@ class Values:
                 made = fusion.bytes_of(x)
                 if made is not None:
                     self._zeros.setdefault(root, self._zero_of(made))
+        for fusion in reversed(fusions):  # who reads what is padded comes before who pads
+            border = find_border(fusion.anchor, self.graph) if self.blocked[fusion.output] else None
+            if border is not None:
+                (x,), beyond = fusion.anchor.inputs, halos.get(fusion.output, NO_HALO)
+                top, left, bottom, right = (a + b for a, b in zip(border, beyond, strict=True))
+                root, _ = self.root(x)
+                halos[root] = widest(halos.get(root, NO_HALO), (top, left, bottom, right))
         return halos
 
     # Constants.
@@ -362,6 +369,17 @@ class Values:
             m = make_map(0, *shape, self.lanes, halo, self._dtype(name), zero)
             self._maps[name] = self._place("arena", m)
         return self._maps[name]
+
+    def define_padded(self, node: Node) -> None:
+        """What a node pads with zeros: the map it pads, with some of its halo."""
+        x, border = self.map(node.inputs[0]), find_border(node, self.graph)
+        assert border is not None
+        top, left, bottom, right = border
+        up, before, down, behind = x.halo
+        self._maps[node.output] = replace(
+            x, offset=x.offset - top * x.row - left * x.step, height=top + x.height + bottom,
+            width=left + x.width + right, halo=(up - top, before - left, down - bottom, behind - right),
+        )  # fmt: skip
 
     def define_strip(self, name: str, height: int) -> Map:
         """New memory of each thread for ``height`` rows of a tensor, with its halo at the sides."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from convoy.graph.graph import Graph
-from convoy.graph.ops import Concat, Reshape, Slice
+from convoy.graph.ops import Concat, Node, Pad, Reshape, Sides, Slice
+from convoy.graph.sizes import is_open
 from convoy.plan.fuse import Fusion
+from convoy.plan.maps import image_shape
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ def find_views(
     nothing follows it.
     """
     views: dict[str, View] = {}
-    made = {g.output for g in fusions if blocked[g.output]}
+    made = {g.output for g in fusions if blocked[g.output] and find_border(g.anchor, graph) is None}
     for fusion in fusions:
         node = fusion.anchor
         if isinstance(node, Slice) and blocked[node.output] and blocked.get(node.inputs[0]):
@@ -63,3 +65,15 @@ def find_outputs_in_other_shapes(graph: Graph) -> dict[str, str]:
         if name in makers and name not in graph.outputs:
             found.setdefault(name, output)
     return found
+
+
+def find_border(node: Node, graph: Graph) -> Sides | None:
+    """The zeros that a node puts around the images of floats, where it does nothing else."""
+    if not isinstance(node, Pad) or node.mode != "constant" or node.value != 0.0:
+        return None
+    if len(node.widths) != 4 or any(node.widths[1]) or graph.dtype(node.output) != "float32":
+        return None
+    if image_shape(graph.shape(node.output)) is None or is_open((node.widths, graph.shape(node.output))):
+        return None
+    (top, bottom), (left, right) = node.widths[2:]
+    return top, left, bottom, right
