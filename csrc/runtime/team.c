@@ -228,17 +228,24 @@ int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threa
   return fits ? CONVOY_OK : CONVOY_OUT_OF_MEMORY;
 }
 
-void convoy_barrier(cv_thread thread) {
-  if (thread.count == 1) return;
+bool convoy_arrive(cv_thread thread) {
+  if (thread.count == 1) return true;
   const int64_t spin = spin_ns; /* read before arriving: after it, the next launch may set another */
   const uint32_t phase = atomic_load_explicit(&barrier.phase.value, memory_order_relaxed);
   const uint32_t before = atomic_fetch_add_explicit(&barrier.arrived, 1, memory_order_acq_rel);
-  if (before + 1 == (uint32_t)thread.count) {
-    atomic_store_explicit(&barrier.arrived, 0, memory_order_relaxed);
-    cv_signal_set(&barrier.phase, phase + 1);
-  } else {
-    cv_signal_wait(&barrier.phase, phase, spin);
-  }
+  if (before + 1 == (uint32_t)thread.count) return true;
+  cv_signal_wait(&barrier.phase, phase, spin);
+  return false;
+}
+
+void convoy_release(cv_thread thread) {
+  if (thread.count == 1) return;
+  atomic_store_explicit(&barrier.arrived, 0, memory_order_relaxed);
+  cv_signal_set(&barrier.phase, atomic_load_explicit(&barrier.phase.value, memory_order_relaxed) + 1);
+}
+
+void convoy_barrier(cv_thread thread) {
+  if (convoy_arrive(thread)) convoy_release(thread);
 }
 
 /* ---- The life of the library: see library.c ---- */

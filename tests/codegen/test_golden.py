@@ -41,7 +41,7 @@ TARGET = Target("portable")
 
 
 def conv_bias_relu() -> Graph:
-    b = Builder([1, 3, 10, 10])
+    b = Builder([1, 3, 40, 40])
     x = b.add(Conv2d, "x0", b.weight(8, 3, 3, 3), b.weight(8), stride=(2, 2), padding=(1, 1, 1, 1))
     return b.graph(b.add(Unary, x, kind="relu"))
 
@@ -55,7 +55,7 @@ def first_layer() -> Graph:
 
 
 def residual_block() -> Graph:
-    b = Builder([1, 8, 6, 6])
+    b = Builder([1, 8, 24, 24])
     x = b.add(Conv2d, "x0", b.weight(8, 8, 1, 1), b.weight(8))
     y = b.add(Conv2d, x, b.weight(8, 8, 3, 3), b.weight(8), padding=(1, 1, 1, 1))
     return b.graph(b.add(Unary, b.add(Binary, "x0", y, kind="add"), kind="relu"))
@@ -68,7 +68,8 @@ def scaled_chain() -> Graph:
 
 
 def pooled_classifier() -> Graph:
-    b = Builder([1, 8, 6, 6])
+    # one thread alone computes the product
+    b = Builder([1, 8, 48, 48])
     x = b.add(Pool2d, "x0", kind="max", kernel=(2, 2), stride=(2, 2))
     x = b.add(Reduce, x, kind="mean", axes=(2, 3), keepdims=False)
     return b.graph(b.add(MatMul, x, b.weight(8, 10), b.weight(10)))

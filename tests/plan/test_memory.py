@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from convoy.graph.dtypes import BYTES, DType
 from convoy.kernels.copy import copy_whole
-from convoy.kernels.elementwise import ElementwiseArray, Expr
 from convoy.plan.buffers import Array, Buffer
 from convoy.plan.memory import PAGE, place_barriers, place_buffers
 from convoy.plan.step import Note, Step
@@ -19,6 +18,10 @@ from convoy.plan.step import Note, Step
 def copy(source: int, target: int, size: int = 16, dtype: DType = "float32") -> Step:
     x, y = Array(source, 0, (size,), dtype), Array(target, 0, (size,), dtype)
     return copy_whole(Note("copy", ""), x, y)
+
+
+def barriers(buffers: list[Buffer], steps: list[Step]) -> list[bool]:
+    return place_barriers(buffers, steps, [False] * len(steps))
 
 
 @st.composite
@@ -70,39 +73,14 @@ def test_barrier_before_a_reader_of_what_was_written() -> None:
     buffers, _ = place_buffers(
         [Buffer("arena", 64) for _ in range(3)], [copy(0, 1), copy(0, 2), copy(1, 2)]
     )
-    assert place_barriers(buffers, [copy(0, 1), copy(0, 2)]) == [False, False]
-    assert place_barriers(buffers, [copy(0, 1), copy(1, 2)]) == [False, True]
+    assert barriers(buffers, [copy(0, 1), copy(0, 2)]) == [False, False]
+    assert barriers(buffers, [copy(0, 1), copy(1, 2)]) == [False, True]
 
 
 def test_barrier_before_a_writer_of_what_is_read() -> None:
     # read 0, then overwrite 0
     buffers, _ = place_buffers([Buffer("arena", 64) for _ in range(3)], [copy(0, 1), copy(2, 0)])
-    assert place_barriers(buffers, [copy(0, 1), copy(2, 0)]) == [False, True]
-
-
-def test_steps_of_one_thread_are_in_order_without_a_barrier() -> None:
-    buffers, _ = place_buffers(
-        [Buffer("arena", 64) for _ in range(3)], [copy(0, 1), copy(1, 2), copy(2, 0)]
-    )
-
-    def few(source: int, target: int) -> Step:
-        x, y = Array(source, 0, (16,)), Array(target, 0, (16,))
-        one = ElementwiseArray(
-            note=Note("relu", ""),
-            operands=(x,),
-            loops=(16,),
-            strides=((1,),),
-            exprs=(Expr("relu", (0,)),),
-            y=y,
-        )
-        assert one.alone
-        assert not replace(one, loops=(4096,)).alone
-        return one
-
-    assert place_barriers(buffers, [few(0, 1), few(1, 2), few(2, 0)]) == [False, False, False]
-    assert place_barriers(buffers, [few(0, 1), copy(1, 2), few(2, 0)]) == [False, True, True]
-    # the last one waits for the first, though the one between them is the same thread's
-    assert place_barriers(buffers, [copy(0, 1), few(2, 2), few(1, 0)]) == [False, False, True]
+    assert barriers(buffers, [copy(0, 1), copy(2, 0)]) == [False, True]
 
 
 @pytest.mark.parametrize("dtype", BYTES)
@@ -116,5 +94,5 @@ def test_what_a_step_touches_is_counted_in_bytes_of_its_type(dtype: DType) -> No
     whole = copy(1, 0, count, dtype)
     beside = replace(whole, y=Array(0, count, (count,), dtype))
     over = replace(whole, y=Array(0, count - 1, (count,), dtype))
-    assert place_barriers(placed, [whole, beside]) == [False, False]
-    assert place_barriers(placed, [whole, over]) == [False, True]
+    assert barriers(placed, [whole, beside]) == [False, False]
+    assert barriers(placed, [whole, over]) == [False, True]

@@ -6,6 +6,7 @@
 #ifndef CONVOY_RUNTIME_H_
 #define CONVOY_RUNTIME_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,11 @@ int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threa
 
 /* Waits until all threads of the running team are here.  Makes all their writes visible. */
 void convoy_barrier(cv_thread thread);
+
+/* A barrier in two halves: true to the last thread that comes, at once, which sees all writes of the others
+ * and then lets them go; false to the others, once it has, who see its writes. */
+bool convoy_arrive(cv_thread thread);
+void convoy_release(cv_thread thread);
 
 /* The threads a launch uses: set at run time, else CONVOY_NUM_THREADS, else TVM_NUM_THREADS,
  * else what was compiled in, else the physical cores this process may run on.  A variable that is 0

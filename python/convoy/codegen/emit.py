@@ -90,6 +90,10 @@ static void run_batched(cv_thread t, frame *f) {{
 """
 RUN_BATCHED = "  if (f.images > 0) run_batched(t, &f);\n"
 
+LAST = ("  if (convoy_arrive(t)) {\n", "    convoy_release(t);\n  }\n")
+FIRST = ("  if (t.id == 0) {\n", "  }\n")
+"""Around the calls of what one thread computes alone: the last to come to a barrier, or the first."""
+
 
 TIMES = """
 /* The least seconds each step has taken. */
@@ -126,7 +130,7 @@ def emit(
         bodies.append(emit_step(step, writer))
     functions = [
         f"\n/* {c_comment(step.note.text)} */\n"
-        f"static void step_{i}(cv_thread t, const frame *f) {{\n{ALONE * step.alone}{body}}}\n"
+        f"static void step_{i}(cv_thread t, const frame *f) {{\n{body}}}\n"
         for i, (step, body) in enumerate(zip(plan.steps, bodies, strict=True))
     ]
     header = HEADER.format(
@@ -157,17 +161,17 @@ def emit(
 
 
 def _emit_entry(plan: Plan, symbol: str, timed: bool, traced: str) -> str:
-    calls = [_emit_call(plan, i, symbol, timed, traced) for i in range(len(plan.steps))]
-    image, batched = calls[: plan.batched], calls[plan.batched :]
-    if not calls:
-        image.append("  (void)t, (void)f;\n")
+    image = _emit_calls(plan, 0, plan.batched, symbol, timed, traced)
+    batched = _emit_calls(plan, plan.batched, len(plan.steps), symbol, timed, traced)
+    if not plan.steps:
+        image = "  (void)t, (void)f;\n"
     apart = plan.apart and not timed  # estimates are those of all threads together
     functions, run = "", ""
     if image:
-        functions = IMAGE.format(calls="".join(image))
+        functions = IMAGE.format(calls=image)
         run = RUN_APART.format(arena=spell(plan.arena_bytes, "f.")) if apart else RUN_IMAGES
     if batched:
-        functions, run = functions + BATCHED.format(calls="".join(batched)), run + RUN_BATCHED
+        functions, run = functions + BATCHED.format(calls=batched), run + RUN_BATCHED
     arenas = "f.arenas * " if apart else ""
     arena, batch, own_bytes = (
         spell(size, "f.") for size in (plan.arena_bytes, plan.batch_bytes, plan.thread_bytes)
@@ -228,10 +232,6 @@ def _emit_places(plan: Plan) -> str:
     return PLACE.format(places=text)
 
 
-ALONE = "  if (t.id != 0) return;\n  t.count = 1;\n"
-"""How a step begins that the calling thread computes by itself."""
-
-
 def _if_any(step: Step) -> str:
     """The condition of a call that may have nothing to make: no kernel is called for that."""
     sizes = step.y.shape if isinstance(step.y, Array) else (step.y.channels, step.y.height, step.y.width)
@@ -239,15 +239,31 @@ def _if_any(step: Step) -> str:
     return f"if ({' && '.join(f'{size} > 0' for size in unsure)}) " if unsure else ""
 
 
+def _emit_calls(plan: Plan, first: int, end: int, symbol: str, timed: bool, traced: str) -> str:
+    """The calls of steps, with the barriers they need."""
+    text, end_of_block = "", ""
+    for i in range(first, end):
+        alone = plan.alone[i] and not timed
+        if plan.barriers[i] or not alone:
+            text, end_of_block = text + end_of_block, ""
+        if plan.barriers[i] and not alone:
+            text += "  convoy_barrier(t);\n"
+        if alone and not end_of_block:
+            begin, end_of_block = LAST if plan.barriers[i] else FIRST
+            text += begin
+        text += f"{'  ' * alone}  {_emit_call(plan, i, symbol, timed, traced)}\n"
+    return text + end_of_block
+
+
 def _emit_call(plan: Plan, i: int, symbol: str, timed: bool, traced: str) -> str:
-    """The call of a step, after the barrier it needs."""
-    call = f"step_{i}(t, f)"
+    """The call of a step."""
+    call = f"step_{i}({'(cv_thread){0, 1}' if plan.alone[i] else 't'}, f)"
     if timed:
-        call = f"CONVOY_TIMED(t, {symbol}_seconds[{i}], {call})"
+        first = "if (t.id == 0) " * plan.alone[i]
+        call = f"CONVOY_TIMED(t, {symbol}_seconds[{i}], {first}{call})"
     elif traced:
         call = f'CONVOY_TRACED("{c_name(traced)}", {i}, {call})'
     call = f"{_if_any(plan.steps[i])}{call};"
     if i >= plan.batched and not plan.steps[i].takes_rows:
         call = f"for (f->image = 0; f->image < f->images; f->image++) {{ {call} }}\n  f->image = 0;"
-    barrier = "  convoy_barrier(t);\n" if plan.barriers[i] else ""
-    return f"{barrier}  {call}\n"
+    return call

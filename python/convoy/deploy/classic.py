@@ -18,6 +18,8 @@ from convoy.toolchain.compiler import CLASSIC_ENTRY_UNITS, runtime_sources
 RUNTIME_FUNCTIONS = (
     "convoy_launch",
     "convoy_barrier",
+    "convoy_arrive",
+    "convoy_release",
     "convoy_num_threads",
     "convoy_set_num_threads",
     "convoy_place_weights",

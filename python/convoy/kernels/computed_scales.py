@@ -26,7 +26,7 @@ class ComputeScales(Step):
     y: Array
 
     @property
-    def alone(self) -> bool:
+    def unshared(self) -> bool:
         return True
 
 

@@ -78,7 +78,7 @@ class ElementwiseArray(Step):
     y: Array
 
     @property
-    def alone(self) -> bool:
+    def unshared(self) -> bool:
         return is_few(math.prod(self.loops))
 
 

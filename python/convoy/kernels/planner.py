@@ -20,6 +20,7 @@ from convoy.kernels.strips.strips import plan_strips
 from convoy.kernels.strips.window import Chain
 from convoy.kernels.values import Values
 from convoy.options import Options
+from convoy.plan.alone import find_alone, gather
 from convoy.plan.batch import find_batched, give_images_their_own
 from convoy.plan.beside import bring_together
 from convoy.plan.estimate import estimate_steps, estimate_work, images_worth_a_team, work_worth_a_team
@@ -78,7 +79,11 @@ def make_plan(
         also = [pools[f.output].fusion for f in computed if f.output in pools]
         these = tuple(node for fusion in (*computed, *also) for node in fusion.nodes)
         nodes += [these] * (len(values.steps) - len(nodes))
-    steps = values.steps
+    cycles = estimate_steps(values.steps, target, threads)
+    alone = find_alone(values.steps, cycles, target, threads)
+    order = gather(values.steps, alone, values.buffers)
+    steps, nodes = [values.steps[i] for i in order], [nodes[i] for i in order]
+    cycles, alone = tuple(cycles[i] for i in order), [alone[i] for i in order]
     batched = find_batched(values.buffers, steps) if graph.batch != 1 else len(steps)
     buffers = give_images_their_own(values.buffers, steps[batched:])
     slots: tuple[Slot, ...] = ()
@@ -86,7 +91,6 @@ def make_plan(
         buffers, sizes, slots = place_open_buffers(buffers, steps)
     else:
         buffers, sizes = place_buffers(buffers, steps)
-    cycles = estimate_steps(steps, target, threads)
     work = estimate_work(cycles, target, threads)
     return Plan(
         lanes=target.lanes,
@@ -95,7 +99,8 @@ def make_plan(
         buffers=tuple(buffers),
         weights=tuple(values.weights),
         steps=tuple(steps),
-        barriers=tuple(place_barriers(buffers, steps)),
+        barriers=tuple(place_barriers(buffers, steps, alone, batched)),
+        alone=tuple(alone),
         inputs=tuple(graph.tensors[name].size for name in graph.inputs),
         outputs=tuple(graph.tensors[name].size for name in graph.outputs),
         arena_bytes=sizes["arena"],

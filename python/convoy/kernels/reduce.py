@@ -51,7 +51,7 @@ class ReduceArray(Step):
     inner: int
 
     @property
-    def alone(self) -> bool:
+    def unshared(self) -> bool:
         return self.outer == self.inner == 1 and is_few(self.axis)
 
 

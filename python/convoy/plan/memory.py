@@ -121,27 +121,36 @@ Located = tuple[Extent, int]
 """Where an operand lies, and the number of its buffer."""
 
 
-def place_barriers(buffers: Sequence[Buffer], steps: Sequence[Step]) -> list[bool]:
+def place_barriers(
+    buffers: Sequence[Buffer], steps: Sequence[Step], alone: Sequence[bool], batched: int = 0
+) -> list[bool]:
     """Barriers where a step touches what one since the last barrier wrote, or writes what one read.
 
-    Two steps that one thread computes alone are in order without one.
+    Before a step of ``alone`` it holds all threads but one until that and those that follow are computed;
+    elsewhere such steps are the first thread's, and in order without one.  One more stands where the steps
+    from ``batched`` on begin, which compute all images.
     """
     barriers: list[bool] = []
     touched: list[_Touched] = []
     lives = lifetimes(steps)
-    for step in steps:
+    held = False
+    for i, (step, is_alone) in enumerate(zip(steps, alone, strict=True)):
+        held = held and is_alone and i != batched
         here = _Touched(
             [_locate(o, buffers) for o in step.writes if buffers[o.buffer].space != "thread"],
             [_locate(o, buffers) for o in step.reads],
-            step.alone,
+            is_alone,
         )
-        needed = any(
+        needed = i == batched > 0 or any(
             _touch(here.writes + here.reads, before.writes, lives)
             or _touch(here.writes, before.reads, lives)
             for before in touched
             if not (here.alone and before.alone)
         )
-        touched = [here] if needed else [*touched, here]
+        if needed:
+            touched, held = [], is_alone
+        if not held:  # else all threads meet behind it
+            touched.append(here)
         barriers.append(needed)
     return barriers
 

@@ -34,6 +34,8 @@ class Plan:
     steps: tuple[Step, ...]
     barriers: tuple[bool, ...]
     """barriers[i]: the threads meet before step i."""
+    alone: tuple[bool, ...]
+    """alone[i]: one thread computes step i, the last to come to the barrier before it, or else thread 0."""
     inputs: tuple[int, ...]
     """Elements of one image of each input."""
     outputs: tuple[int, ...]

@@ -146,8 +146,8 @@ class Step:
         return False
 
     @property
-    def alone(self) -> bool:
-        """Whether the calling thread computes it by itself: there is less to share than a barrier takes."""
+    def unshared(self) -> bool:
+        """Whether one thread computes it, by its kernel or as there is too little (``plan/alone.py``)."""
         return False
 
     def least_cycles(self, target: Target) -> float:

@@ -98,9 +98,10 @@ static void step_3(cv_thread t, const frame *f) {
 
 static void run_image(cv_thread t, const frame *f) {
   step_0(t, f);
-  convoy_barrier(t);
-  step_1(t, f);
-  convoy_barrier(t);
+  if (convoy_arrive(t)) {
+    step_1((cv_thread){0, 1}, f);
+    convoy_release(t);
+  }
   step_2(t, f);
   convoy_barrier(t);
   step_3(t, f);
