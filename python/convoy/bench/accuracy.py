@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 from convoy.bench.inputs import Arrays
 from convoy.bench.integers import write_out_products
 from convoy.bench.job import Precision
+from convoy.bench.ordered import order_tops
 from convoy.bench.widened import has_bfloat16, widen_inputs, widen_model
 from convoy.errors import ModelError
 
@@ -100,7 +101,7 @@ def reference_outputs(
     """ONNX Runtime's answer with its own optimisations off: the network as it was written.
 
     One in bfloat16 it runs in float32; the answer is rounded.  Products of bytes are written out in floats
-    (``integers.py``).
+    (``integers.py``), and what may come in any order comes in order (``ordered.py``).
 
     Parameters
     ----------
@@ -126,6 +127,7 @@ def reference_outputs(
     kinds = [output.type.tensor_type.elem_type for output in model.graph.output]
     if has_bfloat16(model):
         model, inputs = widen_model(model, folder), widen_inputs(inputs)
+    model = order_tops(model)
     options = ort.SessionOptions()
     if not optimised:
         model = write_out_products(model)

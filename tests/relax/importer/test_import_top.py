@@ -15,10 +15,10 @@ from convoy.relax.importer import load
 
 
 def top(
-    dtype: str, shape: list[int | str], k: int | None, axis: int = -1, largest: int = 1
+    dtype: str, shape: list[int | str], k: int | None, axis: int = -1, **attributes: int
 ) -> onnx.ModelProto:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    node = helper.make_node("TopK", ["x", "k"], ["best", "places"], axis=axis, largest=largest)
+    node = helper.make_node("TopK", ["x", "k"], ["best", "places"], axis=axis, **attributes)
     inputs = [helper.make_tensor_value_info("x", kind, shape)]
     held = [] if k is None else [numpy_helper.from_array(np.array([k]), "k")]
     if k is None:
@@ -61,6 +61,16 @@ def test_along_any_axis_of_infinite_numbers_too(run_onnx: Any, axis: int) -> Non
         x[rng.random(shape) < 0.3] = -np.inf
         for ours, wanted in zip(runner.run([x]), run_onnx(model, x), strict=True):
             np.testing.assert_array_equal(ours, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+@pytest.mark.parametrize("k", [5, 90])
+def test_in_any_order_is_in_order(k: int, dtype: str) -> None:
+    x = np.random.default_rng(5).permutation(300).reshape(3, 100).astype(dtype)
+    found = convoy.Runner(convoy.compile(top(dtype, [3, 100], k, sorted=0))).run([x])
+    in_order = -np.sort(-x.astype(np.int64), axis=1)[:, :k]
+    np.testing.assert_array_equal(found[0], in_order)
+    np.testing.assert_array_equal(np.take_along_axis(x, found[1], 1), in_order)
 
 
 def test_numbers_that_are_none_are_places_of_the_row(run_onnx: Any) -> None:

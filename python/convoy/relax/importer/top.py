@@ -27,6 +27,7 @@ HEAPED = SORTED | {"int16", "uint16", "uint32", "uint64"}
 
 def convert_top(bb: Any, inputs: Any, attrs: dict[str, Any]) -> Any:
     """The largest or smallest along an axis, and where they are; of equal ones the first."""
+    attrs["sorted"] = 1  # what may come in any order may be in order, too; TVM's frontend takes no other
     x, count = inputs[0], read_whole(inputs[1])
     shape, dtype = bb.algebra.sizes(x), str(x.ty.dtype)
     if count is None or shape is None or len(count) != 1 or dtype not in HEAPED:
