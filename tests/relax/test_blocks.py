@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,3 +167,36 @@ def test_items_of_several_tuples_may_be_read_by_one_fused_op(tuples: int, items:
     """
     names = [str(var.name_hint) for var in fused_items(tuples, items).get_global_vars()]
     assert any("concatenate" in name and "negative" in name for name in names)
+
+
+def of_inner_tuples(depth: int, reads: str) -> tvm.IRModule:
+    # x in a tuple of tuples of tuples -> a product of its innermost tensor, or an op that TVM computes
+    kind = relax.TensorType((4, 4), "float32")
+    given = kind
+    for _ in range(depth):
+        given = relax.TupleType([given, kind])
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", given)
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            z = bb.emit(relax.op.cos(bb.emit(relax.TupleGetItem(x, 1))))
+            y = x
+            for _ in range(depth):
+                y = bb.emit(relax.TupleGetItem(y, 0))
+            y = bb.emit(relax.op.matmul(y, z) if reads == "region" else relax.op.add(relax.op.sin(y), z))
+            y = bb.emit_output(y)
+        bb.emit_func_output(y)
+    return bb.get()
+
+
+@pytest.mark.parametrize(("depth", "reads"), [(1, "region"), (2, "region"), (3, "region"), (2, "tvm")])
+def test_items_of_tuples_in_tuples_are_no_kernels(depth: int, reads: str) -> None:
+    # once FuseOps made a kernel of two items and no op, and FuseTIR ended over it
+    data = np.random.default_rng(2).standard_normal((4, 4)).astype("float32")
+    given: Any = tvm.runtime.tensor(data)
+    for _ in range(depth):
+        given = (given, tvm.runtime.tensor(data))
+    executable = tvm.compile(of_inner_tuples(depth, reads), target="convoy")
+    result = relax.VirtualMachine(executable, tvm.cpu())["main"](given).numpy()
+    expected = data @ np.cos(data) if reads == "region" else np.sin(data) + np.cos(data)
+    np.testing.assert_allclose(result, expected, atol=1e-4 * np.abs(expected).max())

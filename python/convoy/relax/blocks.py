@@ -5,6 +5,7 @@ sizes may come to stand in front of the cast that finds them.  In a function tha
 and the bodies of loops are, it then ends in an error: it takes such a size for a parameter.
 
 Of tuples that it fuses the items of, it confuses the places when there are several with several items.
+An item that is a tuple it fuses with an item of that, into a kernel without an op, and ends in an error.
 
 A call in place writes into its argument, and is pure to TVM (0.27).  So it may stand in a block of
 dataflow, but what reads that argument before must not come to stand behind it.
@@ -42,6 +43,11 @@ def end_blocks_at_writes() -> Pass:
     return rewriting(_Writing, "convoy.end_blocks_at_writes", _writes_in_place)
 
 
+def end_blocks_at_inner_tuples() -> Pass:
+    """Pass after which each item that is a tuple itself stands between two blocks of dataflow."""
+    return rewriting(_Taken, "convoy.end_blocks_at_inner_tuples", _takes_tuples)
+
+
 def hand_items_on() -> Pass:
     """Pass after which blocks hand on the items of a region's results, so that none is fused."""
     return rewriting(_Items, "convoy.hand_items_on")
@@ -57,6 +63,14 @@ def may_write(value: relax.Expr) -> bool:
 
 def _writes_in_place(function: relax.Function) -> bool:
     return any(op_name(binding.value) in _IN_PLACE for binding in bindings_in(function.body))
+
+
+def _takes_tuples(function: relax.Function) -> bool:
+    return any(map(_is_inner_tuple, bindings_in(function.body)))
+
+
+def _is_inner_tuple(binding: relax.Binding) -> bool:
+    return isinstance(binding.value, relax.TupleGetItem) and isinstance(binding.var.ty, relax.TupleType)
 
 
 def _is_called(function: relax.Function) -> bool:
@@ -170,3 +184,9 @@ class _Apart(_Cut):
 class _Writing(_Cut):
     def _ends(self, binding: relax.Binding) -> bool:
         return op_name(binding.value) in _IN_PLACE
+
+
+@mutator
+class _Taken(_Cut):
+    def _ends(self, binding: relax.Binding) -> bool:
+        return _is_inner_tuple(binding)

@@ -28,6 +28,7 @@ from convoy.options import Accuracy, Names, Options, Precision
 from convoy.relax import codegen
 from convoy.relax.beyond import explain
 from convoy.relax.blocks import (
+    end_blocks_at_inner_tuples,
     end_blocks_at_sizes,
     end_blocks_at_writes,
     end_called_blocks_at_sizes,
@@ -312,9 +313,10 @@ def run_pipeline(module: IRModule, target: tvm.target.Target) -> IRModule:
     finish = Sequential([*pipeline.dataflow_lower_passes(target), *pipeline.finalize_passes(target)])
     try:
         with target:
-            fused = fuse(hand_items_on()(end_called_blocks_at_sizes()(module)))
+            module = hand_items_on()(end_blocks_at_inner_tuples()(module))
+            fused = fuse(end_called_blocks_at_sizes()(module))
             if reads_sizes_early(fused):
-                fused = fuse(hand_items_on()(end_blocks_at_sizes()(module)))
+                fused = fuse(end_blocks_at_sizes()(module))
             fused = make_empty()(fused)
             fits = {MAKES_VIEWS: can_tell_views, PLANS_MEMORY: can_plan_memory}
             unfit = [name for name, fit in fits.items() if not fit(fused)]
