@@ -63,6 +63,12 @@ def test_a_function_that_is_not_there_is_an_error(shown: dict[str, Any]) -> None
         convoy.relax.mark("gait", codegen="attention")(shown["module"])
 
 
+@pytest.mark.parametrize("name", [["gate"], None, 5])
+def test_what_is_no_name_is_an_error(name: Any) -> None:
+    with pytest.raises(ConvoyError, match=r"^mark: function: expected a name, got .*; name one; several"):
+        convoy.relax.mark(name, codegen="attention")
+
+
 def test_a_module_without_a_function_is_an_error() -> None:
     with pytest.raises(ConvoyError, match=r"^mark: gate: expected a Relax function, got a module without;"):
         convoy.relax.mark("gate", codegen="attention")(IRModule())

@@ -274,6 +274,37 @@ def test_ops_in_branches_and_outside_of_dataflow_are_left_with_a_reason():
     assert report.flops_total > report.flops_offloaded == 0
 
 
+def test_ops_of_functions_inside_others_are_left_with_a_reason():
+    w = weight(8, 8)
+    kind = R.Tensor((4, 8), "float32")
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: kind) -> kind:
+            with R.dataflow():
+
+                @R.function
+                def inner(z: kind) -> kind:
+                    product = R.matmul(z, w)
+                    return R.nn.relu(product)
+
+                y = inner(x)
+                R.output(y)
+
+            @R.function
+            def outer(z: kind) -> kind:
+                return R.sinh(z)
+
+            return outer(y)
+
+    report = Report()
+    tvm.ir.assert_structural_equal(partition(report=report)(Module), Module)
+    left = [d.node.split()[0] for d in report.refusals if "one of a function inside another" in d.reason]
+    assert left == ["matmul", "nn.relu", "sinh"]
+    assert report.flops_total > report.flops_offloaded == 0
+
+
 # Axis 0 --------------------------------------------------------------------------------------------
 
 n = tvm.tirx.Var("n", "int64")

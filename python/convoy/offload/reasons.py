@@ -74,6 +74,7 @@ SEVERAL_BATCHES = (
 )
 UNSEEN = "expected an op in dataflow, got one in a match, by a reference or in a function not to be opened"
 IN_BRANCH = "expected an op of the function itself, got one in a branch; make the branch a function"
+IN_LOCAL = "expected an op of a global function, got one of a function inside another; run LambdaLift"
 BOUND = "expected dataflow, got lets, or values that a function written inside uses; pass them to it"
 OTHER_ITEMS = "expected only its first item to be used, got others"
 OTHER_READING = "expected axis 0 read as in this cut, got an op of another one"

@@ -29,8 +29,12 @@ def mark(function: str, codegen: str) -> Pass:
     ------
     ConvoyError
         If the module has no Relax function of this name, or it belongs to another codegen already.
+        At once, for a name that is no text or a codegen that is none.
     """
     check_codegen(codegen)
+    if not isinstance(function, str):
+        problem = f"expected a name, got {function!r}"
+        raise ConvoyError("mark", "function", problem, "name one; several are marked one after the other")
 
     def run(module: IRModule, _: PassContext) -> IRModule:
         functions = {v.name_hint: v for v, f in module.functions_items() if isinstance(f, relax.Function)}

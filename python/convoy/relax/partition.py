@@ -23,7 +23,7 @@ from tvm.relax.expr import _update_type
 from convoy.errors import UnknownSizeError
 from convoy.offload.faults import reasons_of
 from convoy.offload.names import KEY, check_codegen, check_names, check_refuse, stem
-from convoy.offload.reasons import IN_BRANCH
+from convoy.offload.reasons import IN_BRANCH, IN_LOCAL
 from convoy.offload.settings import make_settings
 from convoy.offload.strict import check_strict
 from convoy.offload.work import count_bytes, count_flops, not_worth_a_call, step_of
@@ -236,6 +236,8 @@ def _partition_block(
     for i in sorted(reasons):
         if not _calls_marked(flow.bindings[i].value, module):
             _report(flow, i, reasons[i], False, report)
+    for binding in flow.bindings:
+        _report_within(binding.value, report)
     _count_flops(flow, reasons, report)
     return relax.DataflowBlock(_without_repeats(bindings))
 
@@ -342,10 +344,21 @@ def _report_outside(block: relax.BindingBlock, report: Report, reason: str = _OU
         if op_name(binding.value) and not computes_nothing(binding.value):
             report.add(_node(binding), "annotate", "left", reason)
             report.flops_total += count_flops(binding.value, reader)
-        elif isinstance(binding.value, relax.If):
-            for branch in (binding.value.true_branch, binding.value.false_branch):
-                for inner in branch.blocks:
-                    _report_outside(inner, report, IN_BRANCH)
+        else:
+            _report_within(binding.value, report)
+
+
+def _report_within(value: relax.Expr, report: Report) -> None:
+    """The same of what a branch does, or a function that is written where it is called."""
+    if isinstance(value, relax.If):
+        bodies, reason = [value.true_branch, value.false_branch], IN_BRANCH
+    elif is_open(value):
+        bodies, reason = [value.body], IN_LOCAL
+    else:
+        return
+    for body in bodies:
+        for block in body.blocks:
+            _report_outside(block, report, reason)
 
 
 def _count_flops(flow: Dataflow, left: Iterable[int], report: Report) -> None:
