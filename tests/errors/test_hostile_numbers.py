@@ -120,6 +120,12 @@ def test_attributes_of_windows_are_named(op: str) -> None:
             pool(strides=[2, 2], dilations=[20, 20]),
             "expected a window no larger than the padded map of 8, got 21",
         ),
+        (model("Relu", shape=(1,) * 65), "input x: expected at most 64 axes, got 65"),
+        (
+            model("Unsqueeze", np.arange(5000), shape=(1,)),
+            "Unsqueeze node: expected a result of at most 64 axes, got 5001",
+        ),
+        (model("Reshape", np.ones(100_000, "l"), shape=(1,)), "expected a result of at most 64 axes"),
         (model("Relu", opset=99), "expected an opset from 1 to"),
     ],
 )

@@ -20,6 +20,8 @@ from convoy.relax.importer.scales import CHECKS, Given, Misfit, check_scales
 
 MOST = 2**31 - 1
 """The largest length, stride or number of pixels: TVM counts many of them in 32 bits."""
+AXES = 64
+"""As many as NumPy's arrays have at most; over some thousands TVM's recursion ends the process."""
 
 _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 _PADDED_ONCE = frozenset({"Conv", "ConvInteger", "ConvTranspose", "QLinearConv"})
@@ -92,9 +94,9 @@ def check_model(model: Model) -> None:
     Raises
     ------
     ModelError
-        For an opset ONNX does not have, a length of 2^31 or more, an op of another domain that is named
-        like one of ONNX's, truths where an op reads numbers, and attributes of ops on windows that are
-        too small, too large, too many, too few or unknown.
+        For an opset ONNX does not have, a length of 2^31 or more, too many axes, an op of another domain
+        that is named like one of ONNX's, truths where an op reads numbers, and attributes of ops on windows
+        that are too small, too large, too many, too few or unknown.
     """
     known = defs.onnx_opset_version()
     if not 1 <= model.opset <= known:
@@ -113,6 +115,9 @@ def check_model(model: Model) -> None:
                 f"expected lengths below 2^31, got {lengths}",
                 "export it with smaller ones",
             )
+        if len(lengths) > AXES:
+            at, problem = f"{model.name}: input {value.name}", f"expected at most {AXES} axes"
+            raise ModelError("import", at, f"{problem}, got {len(lengths)}", "export it with fewer")
     asked = _WINDOWED | _BLOCKS | CHECKS.keys()
     shapes = infer_shapes(model) if any(node.op_type in asked for node in model.graph.node) else {}
     ops = {node.op_type for node in model.graph.node}
@@ -175,10 +180,12 @@ def check_result(op: str, made: object) -> None:
     Raises
     ------
     NodeError
-        For a tensor with a negative length, and for a convolution without a pixel.
+        For a tensor with a negative length or too many axes, and for a convolution without a pixel.
     """
     shape = getattr(getattr(made, "ty", None), "shape", None)
     lengths = [int(d) if isinstance(d, tvm.tirx.IntImm) else d for d in getattr(shape, "values", ())]
+    if len(lengths) > AXES:
+        raise NodeError(f"expected a result of at most {AXES} axes, got {len(lengths)}", "give it fewer")
     pixels = [n for n in lengths[2:] if isinstance(n, int)] if op in _CONVOLUTIONS else []
     if min(pixels, default=1) < 1 or any(isinstance(n, int) and n < 0 for n in lengths):
         raise NodeError(
