@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -75,6 +76,41 @@ def test_failed_making_leaves_nothing(tmp_path):
     with pytest.raises(ToolchainError, match="nonsense"):
         Cache(tmp_path).fetch(KEY, ".o", fail)
     assert not list((tmp_path / KEY[:2]).iterdir())
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "another in its place"])
+@pytest.mark.parametrize("error", [ToolchainError("compile", "x", "no", "such file"), FileNotFoundError()])
+def test_a_cache_that_is_removed_as_an_entry_is_made_is_made_again(tmp_path, again, error):
+    folder = tmp_path / "cache"
+    maker = Maker()
+
+    def make(path: Path) -> None:
+        if maker.calls == 0:
+            maker(path)
+            shutil.rmtree(folder)
+            if again:
+                path.parent.mkdir(mode=0o700, parents=True)
+            raise error
+        maker(path)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        path = Cache(folder).fetch(KEY, ".o", make)
+    assert path.read_bytes() == b"made"
+    assert path.is_relative_to(folder)
+    assert maker.calls == 2
+
+
+def test_an_error_of_a_compiler_is_told_at_once(tmp_path):
+    maker = Maker()
+
+    def make(path: Path) -> None:
+        maker(path)
+        raise ToolchainError("compile", "x", "no", "such file")
+
+    with pytest.raises(ToolchainError, match="compile: x"):
+        Cache(tmp_path).fetch(KEY, ".o", make)
+    assert maker.calls == 1
 
 
 def test_least_recently_used_entries_go_first(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -209,6 +210,18 @@ def test_units_are_compiled_once_and_in_order(monkeypatch, tmp_path):
     assert log.read_text().count(" -c ") == compiled
     library = ctypes.CDLL(str(compiler.link_shared(first)))
     assert [library[f"f{i}"]() for i in range(5)] == list(range(5))
+
+
+def test_objects_of_a_cache_that_is_removed_meanwhile_are_made_again(tmp_path):
+    sources = [f"int f{i}(void) {{ return {i}; }}" for i in range(4)]
+
+    def remove(done: int, *_: object) -> None:
+        if done == 2:
+            shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+
+    objects = compiler.compile_objects(sources, HOST, folder=tmp_path / "cache", progress=remove)
+    library = ctypes.CDLL(str(compiler.link_shared(objects)))
+    assert [library[f"f{i}"]() for i in range(4)] == list(range(4))
 
 
 def test_target_header_and_compiler_are_part_of_the_key(monkeypatch, tmp_path):

@@ -13,6 +13,7 @@ An entry that another user can have written is never used, but made again.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -97,7 +98,8 @@ class Cache:
         Returns
         -------
         Path
-            A file that stays for at least ``IN_USE_SECONDS``; not to be changed.
+            A file that stays for at least ``IN_USE_SECONDS``, unless somebody removes the cache; not to be
+            changed.
 
         Raises
         ------
@@ -105,7 +107,10 @@ class Cache:
             If neither the cache nor a temporary folder can be written.
         """
         try:
-            return self._fetch(self.folder, key, suffix, check_folder, make)
+            try:
+                return self._fetch(self.folder, key, suffix, check_folder, make)
+            except FileNotFoundError:  # somebody removed the cache meanwhile
+                return self._fetch(self.folder, key, suffix, check_folder, make)
         except OSError as problem:
             self._warn(problem)
         fallback = temporary_folder() / "cache"
@@ -197,7 +202,7 @@ class Cache:
             found = self._read(folder, key, suffix, check)  # another process may have been first
             if found is not None:
                 return found
-            with _replacing(path) as unfinished:
+            with _unless_removed(path.parent), _replacing(path) as unfinished:
                 make(unfinished)
                 made = _read_made(unfinished, suffix)
             with _replacing(_sum_file(path)) as unfinished:
@@ -294,12 +299,24 @@ def _read_made(path: Path, suffix: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as problem:
-        if not path.parent.is_dir():  # somebody removes the cache just now
-            raise
         remedy = "try again; if it happens again, report it"
         raise ToolchainError(
             "cache", f"an entry *{suffix}", "expected a file, got none made", remedy
         ) from problem
+
+
+@contextmanager
+def _unless_removed(folder: Path) -> Iterator[None]:
+    """What a compiler says is an error of the folder's, if somebody removed that as it ran."""
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # there may be another of its name by then
+    try:
+        yield
+    except ToolchainError as error:
+        if os.fstat(place).st_nlink and folder.is_dir():
+            raise
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder)) from error
+    finally:
+        os.close(place)
 
 
 def _sum_file(path: Path) -> Path:

@@ -186,28 +186,31 @@ def compile_objects(
     """
     compiler = find_compiler()
     entries = open_cache(folder)
-    if names is None:
-        names = [f"unit {i}" for i in range(len(sources))]
+    called = names or [f"unit {i}" for i in range(len(sources))]
     everywhere = (*FLAGS, *compiler.guards)
     here = (*everywhere, *compiler.known(target.flags))
     headers = _headers_hash()
     results: dict[int, Path] = {}
     stop = threading.Event()
+
+    def compile_unit(i: int) -> Path:
+        flags = everywhere if _IS_RUNTIME.search(sources[i]) else here
+        return _compile(sources[i], called[i], compiler, flags, headers, entries, stop)
+
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        jobs = {}
-        for i, (source, name) in enumerate(zip(sources, names, strict=True)):
-            flags = everywhere if _IS_RUNTIME.search(source) else here
-            jobs[pool.submit(_compile, source, name, compiler, flags, headers, entries, stop)] = i
+        jobs = {pool.submit(compile_unit, i): i for i in range(len(sources))}
         try:
             for job in as_completed(jobs):
                 results[jobs[job]] = job.result()
                 if progress is not None:
-                    progress(len(results), len(sources), names[jobs[job]])
+                    progress(len(results), len(sources), called[jobs[job]])
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
     entries.trim()
+    for i in [i for i, made in results.items() if not made.is_file()]:
+        results[i] = compile_unit(i)  # somebody removed the cache meanwhile
     return [results[i] for i in range(len(sources))]
 
 
