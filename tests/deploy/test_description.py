@@ -183,6 +183,11 @@ def section_library(folder: Path, text: bytes) -> Path:
     return link_shared([made, said], output=folder / "said.so")
 
 
+HUGE_WORK = f"""\
+{{"format": 1, "inputs": [], "outputs": [], "versions": [], "cpu": "", "instructions": "", "threads": 1, \
+"made_by": {{}}, "report": {{"ops_offloaded": 0, "left": [], "flops": {10**400}}}}}"""
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -193,8 +198,9 @@ def section_library(folder: Path, text: bytes) -> Path:
         (b'{"format": 1, "inputs": 5}', "a description that is none (TypeError"),
         (b'{"format": "\\u001b[2J\\n"}', r"a description of format \x1b[2J\n"),
         (b"\xff\xfa", "a description that is none (UnicodeDecodeError"),
+        (HUGE_WORK.encode(), "a description that is none (TypeError: expected a number, got 1000"),
     ],
-    ids=["empty", "deep", "without", "later", "number", "escapes", "binary"],
+    ids=["empty", "deep", "without", "later", "number", "escapes", "binary", "huge"],
 )
 def test_other_descriptions_are_refused_in_a_line(
     tmp_path: Path, text: bytes, problem: str, capsys: pytest.CaptureFixture[str], monkeypatch

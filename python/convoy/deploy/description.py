@@ -27,6 +27,8 @@ from convoy.toolchain.elf import read_section
 SECTION, EXAMPLE = ".convoy", ".convoy.example"
 _MOST, _MOST_EXAMPLE = 64 << 20, 1 << 30
 """Bytes of each that are read."""
+_PAST = 1 << 256
+"""What no number reaches: past it a float cannot be made of one, to show it."""
 _ELF_HEADER = struct.Struct("=40sQ10xHH2x")
 """The header of a 64-bit file: where its table of sections begins, a section's size in it, their number."""
 FORMAT = 1
@@ -268,7 +270,7 @@ def _text(given: Any) -> str:
 
 
 def _number(given: Any) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < _PAST:
         raise TypeError(f"expected a number, got {given!r}")
     return given
 
