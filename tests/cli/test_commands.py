@@ -358,6 +358,12 @@ def test_a_shape_in_another_form_is_a_usage_error(convoy_command: Command, model
     assert "expected NAME=SIZExSIZE" in result.err
 
 
+def test_two_shapes_of_an_input_are_a_usage_error(convoy_command: Command, model: Path) -> None:
+    result = convoy_command("explain", model, "--shape", "x=1x2", "--shape", "x=1x3")
+    assert result.code == 2
+    assert "expected one shape of x, got two" in result.err
+
+
 def test_an_accuracy_that_does_not_exist_is_a_usage_error(convoy_command: Command, model: Path) -> None:
     result = convoy_command("explain", model, "--accuracy", "low")
     assert result.code == 2

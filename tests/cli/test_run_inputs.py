@@ -105,6 +105,7 @@ def test_files_by_name_and_in_order(tmp_path: Path) -> None:
     [
         (["c=a.npy"], "input c: expected one of a, b=c"),
         (["a=a.npy"], "expected a, b=c, got a; give each input"),
+        (["a=a.npy", "a=few.txt"], "input a: expected one file, got a.npy and few.txt; leave one out"),
         (["a=a.npy", "a.npy"], "expected a, b=c, got a and 1 without a name"),
         (["none.npy"], "none.npy: expected a file of arrays, got No such file or directory; check"),
         (["none.npz"], "none.npz: expected a file of arrays, got No such file or directory; check"),

@@ -46,14 +46,19 @@ def read_inputs(given: Sequence[str], tensors: Sequence[Tensor] | None) -> list[
     Raises
     ------
     ModelError
-        If a file holds no arrays, or there is no such input.
+        If a file holds no arrays, there is no such input, or it has two files of its own.
     """
     names = [tensor.name for tensor in tensors or ()]
     in_order: list[Array] = []
     by_name: dict[str, Array] = {}
+    files: dict[str, Path] = {}
     for text in given:
         name, path = _split(text, names)
+        if name in files:
+            problem = f"expected one file, got {files[name]} and {path}"
+            raise ModelError("run", f"input {name}", problem, "leave one out")
         if name:
+            files[name] = path
             by_name[name] = _read(path, _find(tensors, names, name))
         elif path.suffix == ".npz":
             several = _read_archive(path)

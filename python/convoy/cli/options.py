@@ -146,7 +146,7 @@ def parse_sizes(given: Sequence[str] | None) -> dict[str, tuple[int | tuple[int,
     Raises
     ------
     typer.BadParameter
-        If an entry has another form.
+        If an entry has another form, or an input has two.
     """
     shapes = {}
     for text in given or ():
@@ -156,6 +156,8 @@ def parse_sizes(given: Sequence[str] | None) -> dict[str, tuple[int | tuple[int,
             raise typer.BadParameter(
                 f"expected NAME=SIZExSIZE…, got {text!r}; write e.g. --shape data=1x3x224x224"
             )
+        if name in shapes:
+            raise typer.BadParameter(f"expected one shape of {name}, got two; leave one --shape out")
         shapes[name] = tuple(_read_part(part) for part in parts)
     return shapes
 
