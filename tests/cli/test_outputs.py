@@ -42,6 +42,25 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     assert (ran.returncode, ran.stderr) == (1, b"")
 
 
+@pytest.mark.slow
+def test_too_little_memory_is_one_line(tmp_path: Path) -> None:
+    shape = numpy_helper.from_array(np.int64([1 << 36, 2]), "shape")
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+        helper.make_node("Add", ["zeros", "x"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy")
+    x.type.tensor_type.shape.dim.add().dim_value = 2
+    model = helper.make_model(helper.make_graph(nodes, "large", [x], [y], [shape]))
+    onnx.save(model, tmp_path / "m.onnx")
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_AS, (12 << 30,) * 2); {MAIN}"
+    asked = ("compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.so"))
+    ran = run(limited, *asked, cwd=tmp_path, capture_output=True)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].startswith(b"error: convoy: memory: expected enough of it, got ")
+    assert b"Traceback" not in ran.stderr
+
+
 def test_letters_that_an_encoding_lacks_are_question_marks(tmp_path: Path) -> None:
     program = "from convoy.cli.console import say, take_over; take_over(); say('1×2')"
     ran = run(program, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, cwd=tmp_path)

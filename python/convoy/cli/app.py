@@ -115,6 +115,14 @@ def main() -> None:
             raise
         print_error(error)
         sys.exit(1)
+    except MemoryError as error:
+        if os.environ.get("CONVOY_DEBUG") == "1":
+            raise
+        got = str(error).splitlines()[0] if str(error) else "too little"
+        print_error(
+            f"convoy: memory: expected enough of it, got {got}; free some, or ask for smaller sizes"
+        )
+        sys.exit(1)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise

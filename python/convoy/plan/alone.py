@@ -16,6 +16,9 @@ from convoy.target import Target
 _MORE = 4
 """So many times what moving memory takes, a step that computes much of each element may take."""
 
+_REACH = 256
+"""Steps that one may move past, so that thousands that read nothing of one another are soon in order."""
+
 
 def find_alone(steps: Sequence[Step], cycles: Sequence[float], target: Target, threads: int) -> list[bool]:
     """Which steps are computed by one thread: of ``threads``, of which the busiest takes ``cycles`` each.
@@ -48,8 +51,8 @@ def gather(steps: Sequence[Step], alone: Sequence[bool], buffers: Sequence[Buffe
     for i, (reads, writes) in enumerate(touched):
         place = len(order)
         if alone[i]:
-            first = place
-            while first > 0 and not _meet(touched[order[first - 1]], (reads, writes)):
+            first, least = place, max(place - _REACH, 0)
+            while first > least and not _meet(touched[order[first - 1]], (reads, writes)):
                 first -= 1
             behind = range(max(first, 1), place + 1)
             place = next((k for k in behind if _ends_a_run(order, k, alone)), place)

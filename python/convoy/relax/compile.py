@@ -202,6 +202,8 @@ def compile(
         words = _last_words(error)
         if of_system := _OF_SYSTEM.match(words):
             raise OSError(int(of_system[1]), of_system[2]) from error
+        if "bad_alloc" in words:
+            raise MemoryError(words) from error
         raise ModelError(
             "build",
             str(model) if isinstance(model, str | Path) else "model",
