@@ -256,18 +256,6 @@ def test_bytes_are_made_as_they_are_packed_and_by_a_step_for_who_reads_them_as_t
 # Which convolutions multiply bytes -----------------------------------------------------------------
 
 
-def test_a_result_is_taken_out_of_its_blocks_as_bytes() -> None:
-    q = Quantised()
-    graph, report = (
-        q.graph(q.bytes(q.conv(q.bytes(q.input(1, 20, 9, 7), 0.03, 117), 21), 0.02, 90)),
-        Report(),
-    )
-    backend.generate(graph, "region", VNNI, Options(threads=1), report)
-    (region,) = report.regions
-    made = [(op, detail.dtype) for op, detail in zip(region.ops, region.details, strict=True)]
-    assert made[-2:] == [("unpack", "uint8"), ("dequantize", "float32")]
-
-
 def precisions(graph: Graph, target: Target = VNNI) -> list[str]:
     """What each convolution multiplies, in running order."""
     report = Report()

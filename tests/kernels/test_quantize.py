@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from convoy.backend import load
+from convoy.backend import generate, load
 from convoy.graph import Graph
 from convoy.graph.builder import Builder
 from convoy.graph.dtypes import ARRAYS, DType, range_of
@@ -18,6 +18,7 @@ from convoy.options import Options
 from convoy.target import InstructionSet, Target, host
 from instruction_sets import HOST_SETS
 from pairs import pairs
+from quantising import Quantised, bytes_targets, hold_to_exact
 
 SPECIAL = [np.nan, np.inf, -np.inf, 1e30, -1e30, 0.25, 0.75, -0.25, -0.75, 0.0]
 
@@ -138,3 +139,25 @@ def test_a_byte_that_stands_for_0_has_no_sign(isa: InstructionSet) -> None:
         (wanted,) = run(graph, [data])
     assert (data[np.isinf(wanted)] < 0).any(), "the example shows nothing"
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("channels", [5, 32])
+def test_bytes_leave_a_map_as_floats_in_one_step(channels: int) -> None:
+    q = Quantised()
+    made = q.conv(q.bytes(q.input(1, 24, 9, 13), 0.03, 114), channels, 3)
+    graph = q.graph(q.bytes(made, 0.05, 100))
+    data = q.numbers()
+    for target in bytes_targets():
+        steps = generate(graph, None, target, Options(threads=1)).report.steps
+        assert steps[-1].startswith("dequantize")
+        assert not any(step.startswith("unpack") for step in steps)
+        hold_to_exact(graph, [*load(graph, target, Options(threads=2))(*data)], data)
+
+
+def test_bytes_with_a_scale_for_each_channel_are_unpacked_before() -> None:
+    q = Quantised()
+    x = q.conv(q.bytes(q.input(1, 24, 9, 13), 0.03, 114), 8, 3)
+    scale, zero = np.linspace(0.5, 0.3, 8, dtype=np.float32), np.full(8, 100, np.uint8)
+    graph = q.graph(q.b.dequantize(q.b.quantize(x, scale, zero, 1), scale, zero, 1))
+    steps = generate(graph, None, bytes_targets()[-1], Options(threads=1)).report.steps
+    assert any(step.startswith("unpack") for step in steps)

@@ -28,6 +28,8 @@ class Unpack(Step):
     x: Map
     y: Array
     strides: tuple[int, int, int]
+    scale: Scale | None = None
+    """Floats are made of bytes by it; None: bytes, or nothing is dequantised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +65,12 @@ def emit_pack(step: Pack, w: Writer) -> str:
 def emit_unpack(step: Unpack, w: Writer) -> str:
     if step.x.dtype in QUANTISED:
         w.headers.add("layout_bytes")
-        y = w.pointer_to_bytes(step.y)
+        kernel, y, scale = "cv_unpack_bytes", w.pointer_to_bytes(step.y), ""
+        if step.scale is not None:
+            kernel, y, scale = "cv_unpack_floats", w.pointer(step.y), f", {write_scale(step.scale)}"
         return (
             f"{w.bytes_map('x', step.x)}"
-            f"  cv_unpack_bytes(t, {y}, {joined(step.strides)}, x, {step.x.lanes});\n"
+            f"  {kernel}(t, {y}, {joined(step.strides)}, x, {step.x.lanes}{scale});\n"
         )
     w.headers.add("layout")
     return f"{w.source('x', step.x)}  cv_unpack(t, {w.pointer(step.y)}, {joined(step.strides)}, x);\n"

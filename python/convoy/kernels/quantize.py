@@ -11,6 +11,7 @@ from convoy.graph.dtypes import DType, range_of
 from convoy.graph.graph import Graph
 from convoy.graph.ops import Dequantize, Quantize
 from convoy.kernels.kernel import KernelKind, follows
+from convoy.kernels.layout import Unpack
 from convoy.kernels.note import make_note
 from convoy.kernels.values import Values
 from convoy.plan.buffers import Array, Map
@@ -73,6 +74,13 @@ def plan_quantize(fusion: Fusion, values: Values) -> Iterator[Step]:
         x = values.map(node.inputs[0])
         y = values.define_map(fusion.output)
         yield QuantizeMap(note=make_note(fusion, graph), x=x, y=y, scale=scale_of(node, graph))
+        return
+    home = values.map_alone(node.inputs[0]) if isinstance(node, Dequantize) else None
+    if home is not None and home.dtype == "uint8" and graph.scalar(node.inputs[1]) is not None:
+        yield Unpack(
+            note=make_note(fusion, graph), x=home, y=values.define_array(fusion.output),
+            strides=(home.height * home.width, home.width, 1), scale=scale_of(node, graph),
+        )  # fmt: skip
         return
     data, scale, zero = (values.array(name) for name in node.inputs)
 

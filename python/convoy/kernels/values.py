@@ -174,6 +174,10 @@ class Values:
         """Whether it has been made in row-major form."""
         return name in self._arrays
 
+    def map_alone(self, name: str) -> Map | None:
+        """The map a tensor lies in, if it lies nowhere else."""
+        return None if name in self._arrays else self._maps.get(name)
+
     def seen_as(self, name: str) -> tuple[str, View]:
         """The tensor whose elements ``name`` has, and how they lie there: itself, once it is made."""
         moved = self._moved.get(name)
@@ -189,8 +193,8 @@ class Values:
 
     def _make_moved(self, name: str, moved: Moved) -> None:
         source, view, is_output = moved.source, moved.view, name in self.graph.outputs
-        if (is_output or not moved.is_reshape) and self._is_only_map(source):
-            m = self._maps[source]
+        m = self.map_alone(source) if is_output or not moved.is_reshape else None
+        if m is not None and self.graph.dtype(source) == "float32":
             strides = unpack_strides(view, m)
             if strides is not None:
                 y = self.define_array(name)
@@ -205,10 +209,6 @@ class Values:
             self.steps.append(copy_whole(moved.note, x, self.define_array(name)))
         else:
             self.alias_array(name, x)
-
-    def _is_only_map(self, name: str) -> bool:
-        """Does a tensor of floats lie in a map, and nowhere else?"""
-        return name in self._maps and name not in self._arrays and self.graph.dtype(name) == "float32"
 
     def _array_of_map(self, name: str, m: Map) -> Array | None:
         """The map's own memory, where one pixel a channel makes both layouts the same."""
