@@ -185,3 +185,17 @@ def test_other_steps_are_scaled_behind(twin: str) -> None:
     graph = scaled(Quantised(), "one", twin=twin)
     assert scale_steps(graph).nodes == graph.nodes
     assert scale_steps(scaled(Quantised(), "one")).nodes != graph.nodes
+
+
+@pytest.mark.parametrize("other", ["itself", "another"])
+def test_products_of_products_stay(other: str) -> None:
+    # of one number each: either would be the scale of the other
+    q = Quantised()
+    made = []
+    for _ in range(2):
+        steps, _ = q.dynamic(q.input(1, 31))
+        w = q.b.constant(q.random.integers(-9, 9, (31, 1)).astype(np.float32))
+        made.append(q.op(MatMul, steps, w, shape=(1, 1)))
+    y = q.b.node(Binary, (made[0], made[0 if other == "itself" else 1]), (1, 1), kind="mul")
+    graph = q.graph(y, *([q.unary(made[1])] if other == "itself" else []))
+    assert scale_steps(graph).nodes == graph.nodes

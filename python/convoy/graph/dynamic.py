@@ -166,11 +166,13 @@ def _find_scaled(graph: Graph) -> Iterator[tuple[Conv2d | MatMul, _Scaled]]:
 def _scale_of(reader: Binary, node: Conv2d | MatMul, graph: Graph) -> _Scaled | None:
     """What a product is multiplied by, if that is a number for all of it, or one for each output."""
     name = reader.inputs[1 - reader.inputs.index(node.output)]
+    made = graph.producer.get(name)
     if graph.shape(reader.output) != graph.shape(node.output) or name in graph.constants:
+        return None
+    if isinstance(made, Conv2d | MatMul):  # it may be moved itself, or be this product
         return None
     if graph.tensors[name].size == 1:
         return _Scaled(name, "")
-    made = graph.producer.get(name)
     if not isinstance(made, Binary) or made.kind != "mul":
         return None
     by, each = made.inputs if made.inputs[1] in graph.constants else made.inputs[::-1]

@@ -146,6 +146,8 @@ def compile(
         Whatever ``progress`` raises, as it is; and what the codegen of somebody else does.
     ConvoyError
         If an option names what there is not, such as a node to exclude.
+    MemoryError
+        If there is too little memory.
     """
     given = make_settings("compile", options, report, progress)
     asked: dict[str, Any] = {
