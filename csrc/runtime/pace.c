@@ -20,8 +20,7 @@ static int fewer(int count) { return (count + 1) / 2; }
 static int more(int count, int most) { return least(2 * count, most); }
 
 int cv_pace_threads(cv_pace *pace, int most) {
-  if (pace->most != most)
-    *pace = (cv_pace){.most = most, .home = most, .count = most, .patience = 1, .interrupted = -1};
+  if (pace->most != most) *pace = (cv_pace){.most = most, .home = most, .count = most, .patience = 1};
   return pace->count;
 }
 
@@ -90,17 +89,16 @@ static void consider(cv_pace *pace, double speed, bool interrupted) {
   pace->tried_times.count = 0;
 }
 
-void cv_pace_note(cv_pace *pace, double work, int64_t ns, cv_interruptions interruptions) {
+void cv_pace_note(cv_pace *pace, double work, int64_t ns, int64_t interruptions) {
   remember(pace->count == pace->home ? &pace->home_times : &pace->tried_times, (double)ns / work);
   pace->work += work;
   pace->ns += ns;
+  pace->interrupted += interruptions;
   if (++pace->launches < CV_STRETCH_LAUNCHES || pace->ns < CV_STRETCH_NS) return;
   const double speed = pace->work / (double)pace->ns;
-  const int64_t before = pace->interrupted;
-  pace->interrupted = interruptions();
-  const bool interrupted = before >= 0 && pace->interrupted - before > pace->ns / CV_INTERRUPTED_NS;
+  const bool interrupted = pace->interrupted > pace->ns / CV_INTERRUPTED_NS;
   pace->work = 0;
-  pace->ns = pace->launches = 0;
+  pace->ns = pace->interrupted = pace->launches = 0;
   if (pace->count == pace->most && speed > pace->best) pace->best = speed;
   if (pace->count != pace->home) {
     settle(pace, interrupted);

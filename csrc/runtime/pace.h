@@ -32,7 +32,7 @@ typedef struct cv_pace {
   int launches;          /* of this stretch */
   int waited, patience;  /* stretches since the last trial, and how many there shall be */
   int tried;             /* stretches of this trial so far */
-  int64_t interrupted;   /* the count at the end of the last stretch; -1: before the first */
+  int64_t interrupted;   /* how often in this stretch */
   bool fewer_was_slower; /* the last trial was one of fewer threads, in vain */
   cv_pace_times home_times, tried_times; /* of launches with these numbers, since the machine was busy */
 } cv_pace;
@@ -40,10 +40,8 @@ typedef struct cv_pace {
 /* The threads of the next launch, 1 to `most`. */
 int cv_pace_threads(cv_pace *pace, int most);
 
-/* How often the process has lost a core that it wanted to keep, so far; asked once a stretch. */
-typedef int64_t (*cv_interruptions)(void);
-
-/* After a launch with that many threads: its work, in any unit, and how long it took. */
-void cv_pace_note(cv_pace *pace, double work, int64_t ns, cv_interruptions interruptions);
+/* After a launch with that many threads: its work, in any unit, how long it took, and how often the process
+ * lost a core meanwhile that it wanted to keep. */
+void cv_pace_note(cv_pace *pace, double work, int64_t ns, int64_t interruptions);
 
 #endif

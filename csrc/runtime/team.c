@@ -29,7 +29,8 @@
 
 enum {
   CV_MAX_THREADS = 256,
-  CV_AWAKE_NS = 50000, /* in barriers, too: longer waits are rare where all threads have a core */
+  CV_AWAKE_NS = 50000,        /* in barriers, too: longer waits are rare where all threads have a core */
+  CV_WORTH_ASKING_NS = 50000, /* the kernel takes half a microsecond to tell of interruptions */
 };
 
 /* Overridden by the generated module when a number of threads was compiled in. */
@@ -56,6 +57,8 @@ static convoy_task current_task;
 static void *current_context;
 static cv_arena arena;
 static cv_pace pace;
+static int64_t launched_ns;                 /* the end of the last launch */
+static int64_t interruptions;               /* what the kernel had counted when it was asked last */
 static int64_t spin_ns;                     /* in barriers */
 static cpu_set_t process_cpus, worker_cpus; /* the first is set once, when the library is loaded */
 static int16_t core_of[CPU_SETSIZE];
@@ -202,9 +205,22 @@ static void run_team(convoy_task task, void *context, int count) {
   if (collided(count, cpu)) place_workers(cpu);
 }
 
-static int64_t interruptions(void) {
+static int64_t count_interruptions(void) {
   struct rusage used;
   return getrusage(RUSAGE_SELF, &used) == 0 ? used.ru_nivcsw : 0;
+}
+
+/* Tells `pace` how long a launch took and how often it was interrupted.  What the application does in
+ * between is interrupted, too: so the count is taken anew after each long pause, which costs no more than a
+ * hundredth of it.  A short launch was not interrupted, or it would be a long one. */
+static void run_timed(convoy_task task, void *context, int count, double work) {
+  const int64_t start = cv_now_ns();
+  if (start - launched_ns > CV_WORTH_ASKING_NS) interruptions = count_interruptions();
+  run_team(task, context, count);
+  launched_ns = cv_now_ns();
+  const int64_t ns = launched_ns - start, before = interruptions;
+  if (ns > CV_WORTH_ASKING_NS) interruptions = count_interruptions();
+  cv_pace_note(&pace, work, ns, interruptions - before);
 }
 
 int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threads, double work) {
@@ -219,9 +235,11 @@ int convoy_launch(convoy_task task, void *context, size_t arena_bytes, int threa
     int count = cv_pace_threads(&pace, most);
     start_workers(count);
     if (count > workers + 1) count = workers + 1;
-    const int64_t start = cv_now_ns();
-    run_team(task, context, count);
-    if (work > 0) cv_pace_note(&pace, work, cv_now_ns() - start, interruptions);
+    if (work > 0) {
+      run_timed(task, context, count, work);
+    } else {
+      run_team(task, context, count);
+    }
   }
   pthread_mutex_unlock(&launch_lock);
   launching = false;

@@ -15,12 +15,7 @@ SOURCE = """
 static cv_pace pace;
 void reset(void) { pace = (cv_pace){0}; }
 int threads(int most) { return cv_pace_threads(&pace, most); }
-static int64_t lost;
-static int64_t interruptions(void) { return lost; }
-void note(double work, int64_t ns, int64_t more) {
-  lost += more;
-  cv_pace_note(&pace, work, ns, interruptions);
-}
+void note(double work, int64_t ns, int64_t lost) { cv_pace_note(&pace, work, ns, lost); }
 """
 
 LAUNCH = 10e6
@@ -35,7 +30,7 @@ class Pace:
         sources = [SOURCE, compiler.runtime_sources()["pace.c"]]
         ffi = cffi.FFI()
         ffi.cdef(
-            "void reset(void); int threads(int most); void note(double work, int64_t ns, int64_t more);"
+            "void reset(void); int threads(int most); void note(double work, int64_t ns, int64_t lost);"
         )
         objects = compiler.compile_objects(sources, target.host())
         self.library = ffi.dlopen(str(compiler.link_shared(objects)))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable
 
 import cffi
@@ -19,6 +20,7 @@ SOURCE = """
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include "convoy/runtime.h"
 
@@ -70,6 +72,23 @@ int launch_and_meet(job *j, int threads) {
   convoy_launch(meet, j, 64, threads, 1);
   return j->wrong;
 }
+
+/* In place of the kernel's. */
+long interruptions;
+__attribute__((visibility("hidden"))) int getrusage(int who, struct rusage *used) {
+  used->ru_nivcsw = interruptions;
+  return 0 * who;
+}
+
+/* A launch of some time slices, during which the process loses its cores as often as `rounds` says. */
+static void slow(cv_thread thread, void *arena, void *context) {
+  (void)arena;
+  job *j = context;
+  if (thread.id == 0) j->count = thread.count, interruptions += j->rounds;
+  usleep(15000);
+}
+
+int launch_slowly(job *j) { return convoy_launch(slow, j, 0, 0, 1); }
 """
 
 DECLARATIONS = """
@@ -77,6 +96,8 @@ typedef struct { int rounds, count, wrong; int cpu[64]; uintptr_t arena; } job;
 int launch(job *j, size_t bytes, int threads);
 int launch_nested(job *j);
 int launch_and_meet(job *j, int threads);
+int launch_slowly(job *j);
+extern long interruptions;
 int convoy_num_threads(void);
 void convoy_set_num_threads(int threads);
 """
@@ -141,6 +162,22 @@ def test_launch_takes_no_more_threads_than_set(team):
     assert team.launch(threads=2).count == 2
     assert team.launch(threads=9).count == 3
     assert team.launch().count == 3
+
+
+@pytest.mark.parametrize(("within", "between", "fewer"), [(3, 0, True), (0, 3, False)])
+def test_fewer_threads_are_tried_where_launches_are_interrupted(team, within, between, fewer):
+    # what interrupts the application between its launches says nothing of them
+    for threads in (3, 2):  # another number begins anew
+        team.library.convoy_set_num_threads(threads)
+        team.launch()
+    counts = []
+    for _ in range(20):
+        job = team.ffi.new("job *", {"rounds": within})
+        team.library.launch_slowly(job)
+        team.library.interruptions += between
+        time.sleep(0.001)
+        counts.append(job.count)
+    assert (min(counts) < max(counts)) == fewer
 
 
 def test_arena_is_aligned_and_grows(team):
