@@ -178,7 +178,7 @@ class InferenceSession:
         self._compiling = make_settings("InferenceSession", options, None, None).options
         if self._threads != 0:
             self._compiling = replace(self._compiling, threads=self._threads)
-        self._runners: dict[object, Runner] = {}
+        self._runners: dict[tuple[tuple[int, ...], ...] | None, Runner] = {}
         self._open: Runner | ConvoyError | None = None
         """That for all sizes, or why there is none."""
         self._metadata = ModelMetadata()
@@ -188,7 +188,7 @@ class InferenceSession:
             self._inputs, self._outputs = (
                 list(map(_node_arg, tensors)) for tensors in (self._tensors, runner.outputs)
             )
-            self._open_inputs: list[str] = []
+            self._open_inputs: list[int] = []
             self._runners[None] = runner
             return
         model, self._source = _read(path_or_bytes)
@@ -199,7 +199,9 @@ class InferenceSession:
         self._inputs = list(map(_node_arg, self._tensors))
         self._outputs = [_node_arg(_tensor(v)) for v in model.graph.output]
         self._open_inputs = [
-            arg.name for arg in self._inputs if any(not isinstance(size, int) for size in arg.shape[1:])
+            i
+            for i, arg in enumerate(self._inputs)
+            if any(not isinstance(size, int) for size in arg.shape[1:])
         ]
         if not self._open_inputs:
             self._runners[None] = self._compile(None)
@@ -250,7 +252,7 @@ class InferenceSession:
         """
         names = [output.name for output in self._outputs]
         wanted = names if output_names is None else list(output_names)
-        for name in wanted:
+        for name in wanted if wanted is not names else ():
             if name not in names:
                 problem = f"expected one of {', '.join(names)}, got {name}"
                 raise ModelError("run", "output", problem, "name outputs of the model")
@@ -259,7 +261,7 @@ class InferenceSession:
                 f"expected a dict of arrays by name, got an object of type {type(input_feed).__name__}"
             )
             raise ModelError("run", "inputs", problem, "give each input of the model by its name")
-        given = order_by_name(self._tensors, input_feed)
+        given = order_by_name([tensor.name for tensor in self._tensors], input_feed)
         arrays = [_as_array(t, x) for t, x in zip(self._tensors, given, strict=True)]
         found = self._run(arrays)
         if wanted is names:
@@ -273,25 +275,23 @@ class InferenceSession:
         Where sizes are open the first ones get a library of their own: a script that has no others is as
         quick as can be.  With the second sizes there is one for all that follow.
         """
-        if not self._open_inputs:
-            return self._runners[None].run(given)
-        feed = {tensor.name: array for tensor, array in zip(self._tensors, given, strict=True)}
-        shapes = {name: (None, *np.shape(feed[name])[1:]) for name in self._open_inputs}
-        key = tuple(sorted(shapes.items())) or None
-        if key is not None and key not in self._runners:
-            misfit = find_misfit(self._tensors, given, written=self._tells_sizes)  # before any compiling
-            if misfit is not None:
-                raise misfit
-            empty = any(0 in shape for shape in shapes.values())
-            if self._runners or empty:
-                try:
-                    return self._for_all_sizes().run(feed)
-                except ConvoyError:
-                    if empty:  # no tensor that a model has
-                        raise
-        if key not in self._runners:
-            self._runners[key] = self._compile(shapes or None)
-        return self._runners[key].run(feed)
+        shapes = tuple([np.shape(given[i])[1:] for i in self._open_inputs])
+        runner = self._runners.get(shapes or None)
+        if runner is not None:
+            return runner.run(given)
+        misfit = find_misfit(self._tensors, given, written=self._tells_sizes)  # before any compiling
+        if misfit is not None:
+            raise misfit
+        empty = any(0 in shape for shape in shapes)
+        if self._runners or empty:
+            try:
+                return self._for_all_sizes().run(given)
+            except ConvoyError:
+                if empty:  # no tensor that a model has
+                    raise
+        known = {self._tensors[i].name: (None, *s) for i, s in zip(self._open_inputs, shapes, strict=True)}
+        self._runners[shapes] = self._compile(known)
+        return self._runners[shapes].run(given)
 
     def _for_all_sizes(self) -> Runner:
         if self._open is None:

@@ -13,17 +13,20 @@ from convoy.text import line
 Value = TypeVar("Value")
 
 
-def order_by_name(tensors: Sequence[Tensor], given: Mapping[str, Value]) -> list[Value]:
-    """The values in the order of a call.
+def order_by_name(names: Sequence[str], given: Mapping[str, Value]) -> list[Value]:
+    """The values of these names, in the order of a call.
 
     Raises
     ------
     ModelError
         If one is missing, or has a name that no input has.
     """
-    names = [tensor.name for tensor in tensors]
-    if len(given) == len(names) and all(name in given for name in names):
-        return [given[name] for name in names]
+    try:
+        found = [given[name] for name in names]
+        if len(given) == len(names):  # asked last: what makes its values as they are asked for has grown
+            return found
+    except KeyError:
+        pass
     problem = f"expected {', '.join(names) or 'none'}, got {', '.join(map(str, given)) or 'none'}"
     missing = [name for name in names if name not in given]
     unknown = [str(name) for name in given if name not in names]

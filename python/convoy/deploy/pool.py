@@ -7,13 +7,12 @@ calls get longer, as one that writes text word by word, left a piece of each len
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import tvm_ffi
 
-from convoy.deploy.tensors import flatten
+from convoy.deploy.forks import Turn
 
 LENGTHS = 32
 """Different sizes of calls of which memory is kept, at most."""
@@ -30,18 +29,16 @@ class Pool:
         """Elements of inputs and outputs, by their sizes."""
         self._empty = tvm_ffi.get_global_func("vm.builtin.memory_manager.clear", allow_missing=True)
 
-    def note(self, inputs: Sequence[Any], answer: Any) -> None:
-        """After a call: where memory of too many sizes is kept, give it back.
+    def note(self, shapes: tuple[Any, ...], turn: Turn) -> None:
+        """Give memory back where that of too many shapes is kept, after a call of these inputs and outputs.
 
         What other calls have in use, and the answer, stay as they are.
         """
-        made = (value for value in flatten(answer) if isinstance(value, tvm_ffi.Tensor))
-        sizes = tuple(tensor.shape for tensor in (*inputs, *made))
-        with self._lock:
-            if sizes in self._kept or self._empty is None:
-                return
-            taken = sum(map(prod, sizes))
+        if shapes in self._kept or self._empty is None:  # most calls, so no lock
+            return
+        with turn, self._lock:
+            taken = sum(map(prod, shapes))
             if len(self._kept) >= LENGTHS or (self._kept and sum(self._kept.values()) + taken > ELEMENTS):
                 self._kept.clear()
                 self._empty()
-            self._kept[sizes] = taken
+            self._kept[shapes] = taken

@@ -33,6 +33,7 @@ from convoy.deploy.tensors import (
     Lending,
     arrays,
     copied,
+    flatten,
     lent,
 )
 from convoy.errors import ModelError
@@ -200,7 +201,11 @@ class Runner:
         ModelError
             If an input has the wrong shape, type or number, or memory runs out.
         """
-        return self._call(self._machine.arguments)
+        arguments = self._machine.arguments
+        answer = self._call(arguments)
+        made = (value for value in flatten(answer) if hasattr(value, "shape"))
+        self._note([*arguments, *made])
+        return answer
 
     def run(self, inputs: Given | None = None, /, **named: Array) -> list[NDArray[Any]]:
         """One call: arrays in, arrays out, both in the model's order.
@@ -279,8 +284,15 @@ class Runner:
         names, alignments = self._names, self._alignments
         if not len(names) == len(alignments) == len(inputs):
             names, alignments = [f"input {i}" for i in range(len(inputs))], (OF_TVM,) * len(inputs)
-        answer = self._call([lent(*given) for given in zip(names, inputs, alignments, strict=True)])
-        return arrays(answer, self._own_outputs)
+        arguments = [lent(*given) for given in zip(names, inputs, alignments, strict=True)]
+        found = arrays(self._call(arguments), self._own_outputs)
+        self._note([*arguments, *found])
+        return found
+
+    def _note(self, tensors: Sequence[Any]) -> None:
+        """After a call that took and gave these."""
+        if self._memory is not None:
+            self._memory.note(tuple([tensor.shape for tensor in tensors]), self._machine.turn)
 
     def _own_threads(self) -> ThreadPoolExecutor:
         """One for each stream; threads do not survive a fork."""
@@ -296,10 +308,7 @@ class Runner:
         try:
             with machine.turn:
                 take_back()
-                answer = machine.main(*arguments)
-                if self._memory is not None:
-                    self._memory.note(arguments, answer)
-                return answer
+                return machine.main(*arguments)
         except MemoryError as error:
             raise ModelError(
                 "run", "main", f"expected enough memory for a run, got {first_line(error)}", "free some"
@@ -345,7 +354,8 @@ class Runner:
                 raise ModelError(
                     "run", "inputs", "expected a list or names, got both", "give all inputs in one way"
                 )
-            return order_by_name(self.inputs, {**(inputs or {}), **named})
+            given = {**(inputs or {}), **named} if named or inputs is None else inputs
+            return order_by_name(self._names or [tensor.name for tensor in self.inputs], given)
         _check_sequence(inputs if inputs is not None else ())
         return inputs or ()
 
