@@ -350,12 +350,30 @@ def test_help_teaches_by_example(convoy_command: Command, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", ["x", "x=", "x=1xxb", "=1x2", "x=0x3", "x=batchx3", "x=1x{}", "x={1,0}x3", "x={1x3", "x=1,3}"]
+    "shape", ["x", "x=", "x=1xxb", "=1x2", "x=batchx3", "x=1x{}", "x={1,0}x3", "x={1x3", "x=1,3}"]
 )
 def test_a_shape_in_another_form_is_a_usage_error(convoy_command: Command, model: Path, shape: str) -> None:
     result = convoy_command("explain", model, "--shape", shape)
     assert result.code == 2
     assert "expected NAME=SIZExSIZE" in result.err
+
+
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_a_cache_that_holds_nothing_yet(convoy_command: Command, tmp_path: Path, command: str) -> None:
+    body = (
+        "(float[1,p] before, float[1,2] x) => (float[1,t] after) { after = Concat <axis = 1> (before, x) }"
+    )
+    model = tmp_path / "decoder.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> g {body}'), model)
+    result = convoy_command(command, model, "--shape", "before=1x0")
+    assert result.code == 0, result.err
+    assert ("1×2" if command == "check" else "concat") in result.out
+
+
+def test_a_size_of_the_model_is_not_0(convoy_command: Command, model: Path) -> None:
+    result = convoy_command("explain", model, "--shape", "x=0x3x8x8")
+    assert result.code == 1
+    assert "expected a shape that fits" in result.err
 
 
 def test_two_shapes_of_an_input_are_a_usage_error(convoy_command: Command, model: Path) -> None:

@@ -48,7 +48,7 @@ L2 = Annotated[
 ]
 _SHAPE = (
     "Fix the shape of a symbolic input, e.g. --shape data=1x3x224x224; a letter leaves its "
-    "dimension open: data=Nx3x224x224.  {}Repeatable."
+    "dimension open: data=Nx3x224x224; so does 0, and a network is tried with nothing there.  {}Repeatable."
 )
 _SEVERAL = (
     "Several sizes of a dimension, data=1x3x{320,640}x640, give one library with a version for each, "
@@ -115,8 +115,8 @@ Html = Annotated[
 ]
 
 _SIZE = "0*[1-9][0-9]*"
-_PART = re.compile(rf"[A-Za-z]|{_SIZE}|\{{\s*{_SIZE}(\s*,\s*{_SIZE})*\s*\}}")
-"""A dimension of ``--shape``: a letter for one that stays open, its size, or several in braces."""
+_PART = re.compile(rf"[A-Za-z]|[0-9]+|\{{\s*{_SIZE}(\s*,\s*{_SIZE})*\s*\}}")
+"""A dimension of ``--shape``: its size, 0 or not; a letter, where it stays open; or several in braces."""
 _BETWEEN = re.compile(r"[x,](?![^{]*\})")
 """What separates dimensions: no comma in braces."""
 

@@ -113,8 +113,8 @@ def compile(
         Name of a CPU as LLVM spells it (``haswell``), a TVM target of kind llvm, or None for this
         machine.
     shapes : Sizes | None
-        Sizes of ONNX inputs that have open dimensions, by input name; None leaves a dimension as the
-        model has it: ``{"data": (None, 3, 224, 224)}`` for any batch.  Where a dimension has several,
+        Sizes of ONNX inputs that have open dimensions, by input name; None or 0 leaves a dimension as
+        the model has it: ``{"data": (None, 3, 224, 224)}`` for any batch.  Where a dimension has several,
         ``(1, 3, (320, 640), 640)``, the library has a version for each, and picks one when it is called.
     options : Options | None
         What else one may ask for.

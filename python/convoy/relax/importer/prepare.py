@@ -38,6 +38,7 @@ BATCH = "n"
 def fix_shapes(model: Model, shapes: Shapes | None) -> None:
     """Give each input the sizes the caller asks for, and each open dimension a symbol.
 
+    One of 0 stays open: what is computed for nothing else is of no use.
     The open first dimension of the first input becomes ``n``, and so do all that share its
     name; other open dimensions keep a symbol of their own.  What is written in terms of those is noted.
 
@@ -60,7 +61,7 @@ def fix_shapes(model: Model, shapes: Shapes | None) -> None:
         dim.dim_param: size
         for value in model.inputs()
         for dim, size in zip(value.type.tensor_type.shape.dim, wanted.get(value.name, ()), strict=False)
-        if size is not None
+        if size
     }
     for value in model.inputs():
         _fix_input(model, value, wanted.get(value.name))
@@ -94,7 +95,7 @@ def _fix_input(model: Model, value: onnx.ValueInfoProto, wanted: Sequence[int | 
             )
         kind.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in wanted[len(found) :])
         for dim, size in zip(kind.shape.dim, wanted, strict=True):
-            if size is not None:
+            if size:
                 dim.dim_value = size
     elif not kind.HasField("shape"):
         raise ModelError(
@@ -173,7 +174,7 @@ def _describe(dim: onnx.TensorShapeProto.Dimension) -> str:
 
 def _agrees(dims: Sequence[onnx.TensorShapeProto.Dimension], wanted: Sequence[int | None]) -> bool:
     return len(dims) == len(wanted) and all(
-        d is None or (d > 0 and (dim.dim_value <= 0 or dim.dim_value == d))
+        d is None or (d >= 0 and (dim.dim_value <= 0 or dim.dim_value == d))
         for dim, d in zip(dims, wanted, strict=True)
     )
 
