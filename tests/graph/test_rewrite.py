@@ -376,6 +376,21 @@ def test_what_meets_a_reshape_to_one_row_gets_a_row_too() -> None:
     assert simplified(b, y) == ["add", "reshape", "add", "add", "reshape"]
 
 
+def test_what_is_broadcast_to_a_reshape_to_one_row_is_broadcast_to_the_row() -> None:
+    # conv -> reshape [1,C,L] -> times [1,1,1], plus [C,1], plus [L], computed  =>  conv's epilogue
+    b = Builder([1, 2, 1, 6], [1, 1, 1], [2, 1], [6])
+    y = b.add(Reshape, b.add(Conv2d, "x0", b.weight(2, 2, 1, 1)), shape=[1, 2, 6])
+    for other, kind in (("x1", "mul"), ("x2", "add"), ("x3", "add")):
+        y = b.add(Binary, y, other, kind=kind)
+    assert simplified(b, y) == ["conv2d", "reshape", "mul", "reshape", "add", "add", "reshape"]
+
+
+def test_a_reshape_to_one_row_that_is_broadcast_itself_stays() -> None:
+    b = Builder([1, 2, 1, 1], [1, 2, 6])
+    y = b.add(Binary, b.add(Reshape, "x0", shape=[1, 2, 1]), "x1", kind="mul")
+    assert simplified(b, y) == ["reshape", "mul"]
+
+
 def test_a_reshape_that_others_read_or_to_another_shape_stays() -> None:
     # its value is read as [1,C,L], too  =>  it is computed once; of more than one row  =>  as it was
     b = Builder([1, 2, 1, 6])

@@ -22,6 +22,7 @@ from convoy.graph.ops import (
     Tensor,
     Unary,
 )
+from convoy.graph.views import Shape
 
 Anchor = Conv2d | ConvTranspose2d | MatMul
 
@@ -78,28 +79,26 @@ def lower_reshape(node: Node, graph: Graph) -> Made | None:
     """
     if not isinstance(node, Unary | Binary) or len(shape := graph.shape(node.output)) != 3:
         return None
-    wide = (*shape[:2], 1, shape[2])
     computed = [name for name in node.inputs if name not in graph.constants]
-    sources = [_source(name, wide, graph) for name in computed]
-    if not any(sources) or any(graph.shape(name) != shape for name in computed):
+    if not any(_row_of(name, shape, graph) for name in computed):
         return None
     made: list[Node] = []
     constants: dict[str, Array] = {}
     tensors: list[Tensor] = []
     inputs: list[str] = []
     for i, name in enumerate(node.inputs):
-        source = _source(name, wide, graph)
+        source = _row_of(name, shape, graph)
         if source is None:
             source = f"{node.output}.{i}"
+            wide = _as_row(graph.shape(name))
             if name in graph.constants:
-                array = graph.constants[name]
-                constants[source] = array[..., None, :] if array.ndim else array
+                constants[source] = graph.constants[name].reshape(wide)
             else:
                 tensors.append(replace(graph.tensors[name], name=source, shape=wide))
                 made.append(Reshape(inputs=(name,), output=source, origin=node.origin))
         inputs.append(source)
     result = f"{node.output}.row"
-    tensors.append(replace(graph.tensors[node.output], name=result, shape=wide))
+    tensors.append(replace(graph.tensors[node.output], name=result, shape=_as_row(shape)))
     made.append(replace(node, inputs=tuple(inputs), output=result))
     made.append(Reshape(inputs=(result,), output=node.output, origin=node.origin))
     return Made(tuple(made), constants, tuple(tensors))
@@ -152,10 +151,17 @@ def lift_pad(node: Node, graph: Graph) -> Made | None:
     return Made((reshape, lifted), tensors=(wide,))
 
 
-def _source(name: str, wide: tuple[int, ...], graph: Graph) -> str | None:
-    """What ``name`` is a reshape of, if that has the shape ``wide``."""
+def _as_row(shape: Shape) -> Shape:
+    """[1, C, W]  =>  [1, C, 1, W]: an image of one row; of fewer axes, what broadcasts to one likewise."""
+    return (*shape[:-1], 1, *shape[-1:]) if len(shape) > 1 else shape
+
+
+def _row_of(name: str, shape: Shape, graph: Graph) -> str | None:
+    """The image of one row that ``name``, of this shape, is a reshape of; None if it is none."""
     made = graph.producer.get(name)
-    return made.inputs[0] if isinstance(made, Reshape) and graph.shape(made.inputs[0]) == wide else None
+    if not isinstance(made, Reshape) or graph.shape(name) != shape:
+        return None
+    return made.inputs[0] if graph.shape(made.inputs[0]) == _as_row(shape) else None
 
 
 def _constant_beside(anchor: Anchor, node: Node, graph: Graph) -> NDArray[np.float64]:
