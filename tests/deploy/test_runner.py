@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tiny_region import make_region
 
 import convoy
+import convoy.deploy.library as library_module
 import convoy.deploy.runner as runner_module
+import convoy.target
 from convoy.deploy.export import export_library
 from convoy.deploy.runner import Runner
 from convoy.errors import ModelError
@@ -43,6 +46,30 @@ def runner(build):
 def test_same_values_in_other_memory_give_the_same(runner, change):
     x = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
     np.testing.assert_array_equal(runner.run([change(x)])[0], runner.run([x])[0])
+
+
+@pytest.mark.parametrize("has", [frozenset(), frozenset({"avx2", "fma"}), frozenset({"avx"})])
+def test_a_library_for_other_vectors_is_refused_before_it_runs(has, tmp_path, monkeypatch):
+    """All of it is TVM's here, whose code asks no CPU; a system that does not tell refuses nothing."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])
+    graph = helper.make_graph(
+        [helper.make_node("CumSum", ["x", "axis"], ["d"]), helper.make_node("Add", ["x", "d"], ["y"])],
+        "g",
+        [x],
+        [y],
+        [numpy_helper.from_array(np.array(0), "axis")],
+    )
+    export_library(convoy.compile(helper.make_model(graph), target="haswell"), tmp_path / "net.so")
+    monkeypatch.setattr(library_module, "host", lambda: replace(convoy.target.host(), features=has))
+    if has != {"avx"}:
+        Runner(tmp_path / "net.so").run([np.eye(4, dtype="float32")])
+        return
+    with pytest.raises(
+        ModelError,
+        match=r"expected a CPU with avx2, fma, for which it was compiled, got one without; compile",
+    ):
+        Runner(tmp_path / "net.so")
 
 
 def test_what_is_no_library_by_its_name_is_refused(tmp_path):

@@ -13,6 +13,8 @@ from convoy.deploy.export import link
 from convoy.deploy.runtime import let_workers_sleep, load_runtime
 from convoy.errors import ModelError
 from convoy.installed import require
+from convoy.target import host
+from convoy.target.instructions import INSTRUCTIONS
 
 require("relax")
 
@@ -33,7 +35,7 @@ class Library:
     Raises
     ------
     ModelError
-        If the file is not a library TVM can load.
+        If the file is not a library TVM can load, or is for a CPU with other vectors.
     """
 
     def __init__(self, source: Any) -> None:
@@ -54,6 +56,8 @@ class Library:
                 f"expected a file, or what TVM compiled, got an object of type {type(source).__name__}",
                 "pass the path export_library wrote to",
             )
+        if self.description is not None:
+            self._expect_vectors(self.description.instructions)
 
     @property
     def example(self) -> Example | None:
@@ -95,6 +99,18 @@ class Library:
         machine = self.module["vm_load_executable"]()
         machine["vm_initialization"](_CPU, 0, _POOLED)
         return machine["main"]
+
+    def _expect_vectors(self, instructions: str) -> None:
+        """Refuse a library for vectors that this CPU lacks: TVM's part of it would end the process."""
+        has = host().features  # empty where the system does not tell
+        needed = {one for isa, given in INSTRUCTIONS.items() if isa == instructions for one in given.needs}
+        if has and (missing := ", ".join(sorted(needed - has))):
+            raise ModelError(
+                "run",
+                self.name,
+                f"expected a CPU with {missing}, for which it was compiled, got one without",
+                "compile it on this machine, or name its CPU as target, such as haswell",
+            )
 
     def _link(self, executable: Any) -> Any:
         """Link what was compiled in this process, into a file that is gone afterwards."""

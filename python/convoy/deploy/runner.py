@@ -90,7 +90,7 @@ class Runner:
     Raises
     ------
     ModelError
-        If the file is not a library TVM can load, or a number does not fit.
+        If the file is no library TVM can load, is for other vectors, or a number does not fit.
     """
 
     def __init__(self, library: Any, *, streams: int = 1, threads: int | None = None) -> None:
