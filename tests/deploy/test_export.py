@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,20 @@ def test_what_was_there_before_outlives_a_failure(
     if kind is ToolchainError:
         assert str(raised.value).startswith(f"export: {library_path}: expected to write it, got ")
     assert [path.read_bytes() for path in library_path.parent.iterdir()] == ([before] if before else [])
+
+
+def test_what_a_link_leads_to_is_looked_at_before_anything_is_compiled(tmp_path: Path) -> None:
+    round_about, lost, pipe = (tmp_path / f"{name}.so" for name in ("round", "lost", "pipe"))
+    round_about.symlink_to(round_about)
+    lost.symlink_to(tmp_path / "nowhere" / "net.so")
+    os.mkfifo(pipe)
+    for path, problem in (
+        (round_about, "expected a file, got a link that leads to itself"),
+        (lost, f"expected an existing folder, got {tmp_path / 'nowhere'}; make the folder first"),
+        (pipe, "expected a file, got a pipe or a device"),
+    ):
+        with pytest.raises(ToolchainError, match=f"^export: {re.escape(f'{path}: {problem}')}"):
+            export.check_destination(path)
 
 
 def test_a_new_library_takes_the_place_of_the_old(build: Callable, library_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -88,19 +89,27 @@ def check_place(path: Path) -> None:
     Raises
     ------
     ToolchainError
-        If it is a folder, its folder is missing, or no file can have its name.
+        If it is no file, its folder is missing, or no file can have its name.
     """
+    place = Path(os.path.realpath(path))  # a link's file may be elsewhere
     try:
-        is_folder = path.is_dir()
+        is_folder, is_other = place.is_dir(), place.exists() and not place.is_file()
     except OSError as error:  # a name longer than any file's
         raise ToolchainError(
             "export", str(path), f"expected a name a file can have, got {error.strerror}", "name another"
         ) from error
+    if place.is_symlink():
+        raise ToolchainError(
+            "export", str(path), "expected a file, got a link that leads to itself", "name another"
+        )
     if is_folder:
         raise ToolchainError("export", str(path), "expected a file, got a folder", "name a file in it")
-    if not path.parent.is_dir():
+    if is_other:
+        raise ToolchainError("export", str(path), "expected a file, got a pipe or a device", "name another")
+    if not place.parent.is_dir():
+        missing = place.parent if path.is_symlink() else path.parent
         raise ToolchainError(
-            "export", str(path), f"expected an existing folder, got {path.parent}", "make the folder first"
+            "export", str(path), f"expected an existing folder, got {missing}", "make the folder first"
         )
 
 
