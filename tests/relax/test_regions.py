@@ -274,6 +274,22 @@ def test_ops_in_branches_and_outside_of_dataflow_are_left_with_a_reason():
     assert report.flops_total > report.flops_offloaded == 0
 
 
+def test_an_op_with_an_effect_is_not_told_to_go_into_a_block_of_dataflow():
+    @I.ir_module
+    class Module:
+        @R.function(pure=False)
+        def main(x: R.Tensor(IMAGE, "float32")) -> R.Tensor(IMAGE, "float32"):
+            shown = R.print(format="seen")  # noqa: F841
+            return R.sinh(x)
+
+    report = Report()
+    partition(report=report)(relax.transform.ConvertToDataflow(min_size=1)(Module))
+    assert (
+        "print shown",
+        "expected an op that computes and does nothing else, got one with an effect",
+    ) in [(d.node, d.reason) for d in report.refusals]
+
+
 def test_ops_of_functions_inside_others_are_left_with_a_reason():
     w = weight(8, 8)
     kind = R.Tensor((4, 8), "float32")

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from tvm import relax, tirx
-from tvm.ir import GlobalVar, IRModule
+from tvm.ir import GlobalVar, IRModule, Op
 from tvm.ir.transform import Pass, PassContext, module_pass
 from tvm.relax.expr import _update_type
 
@@ -336,16 +336,23 @@ def _report(flow: Dataflow, i: int, reason: str, taken: bool, report: Report) ->
 
 
 _OUTSIDE = "expected an op in a dataflow block, got one outside; run ConvertToDataflow"
+_EFFECT = "expected an op that computes and does nothing else, got one with an effect"
 
 
 def _report_outside(block: relax.BindingBlock, report: Report, reason: str = _OUTSIDE) -> None:
     reader = BlockReader(Dataflow(block))
     for binding in block.bindings:
         if op_name(binding.value) and not computes_nothing(binding.value):
-            report.add(_node(binding), "annotate", "left", reason)
+            why = reason if _is_pure(binding.value) else _EFFECT  # no block of dataflow takes one
+            report.add(_node(binding), "annotate", "left", why)
             report.flops_total += count_flops(binding.value, reader)
         else:
             _report_within(binding.value, report)
+
+
+def _is_pure(value: relax.Expr) -> bool:
+    op = value.op if isinstance(value, relax.Call) else None
+    return not isinstance(op, Op) or op.get_attr("FPurity") is not False
 
 
 def _report_within(value: relax.Expr, report: Report) -> None:
