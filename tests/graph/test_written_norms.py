@@ -244,3 +244,21 @@ def test_instance_norm_of_groups_as_channels_is_a_group_norm() -> None:
     (node,) = simplified(b, b.add(Reshape, norm, shape=[1, 12, 4, 5])).nodes
     assert isinstance(node, GroupNorm)
     assert node.groups == 3
+
+
+def test_a_group_norm_behind_a_1_d_convolution_is_one_of_an_image() -> None:
+    # conv -> [1, C, L] -> [1, G, L'] -> layer norm -> [1, C, L] · gamma -> [1, C, 1, L] -> conv
+    b = Builder([1, 12, 1, 20])
+    row = b.add(Reshape, b.add(Reshape, "x0", shape=[1, 12, 20]), shape=[1, 3, 80])
+    norm = b.add(Reshape, b.add(LayerNorm, row, axis=2, epsilon=1e-5), shape=[1, 12, 20])
+    y = b.add(Binary, norm, b.weight(12, 1), kind="mul")
+    node, _ = simplified(b, b.add(Reshape, y, shape=[1, 12, 1, 20])).nodes
+    assert isinstance(node, GroupNorm)
+    assert (node.groups, len(node.inputs)) == (3, 2)
+
+
+def test_rows_of_a_sequence_are_no_groups() -> None:
+    b = Builder([12, 20])
+    norm = b.add(LayerNorm, "x0", axis=1, epsilon=1e-5)
+    y = b.add(Reshape, norm, shape=[1, 12, 20])
+    assert ops(simplified(b, y)) == ["layer_norm", "reshape"]

@@ -90,7 +90,7 @@ def lower_reshape(node: Node, graph: Graph) -> Made | None:
         source = _row_of(name, shape, graph)
         if source is None:
             source = f"{node.output}.{i}"
-            wide = _as_row(graph.shape(name))
+            wide = as_row(graph.shape(name))
             if name in graph.constants:
                 constants[source] = graph.constants[name].reshape(wide)
             else:
@@ -98,7 +98,7 @@ def lower_reshape(node: Node, graph: Graph) -> Made | None:
                 made.append(Reshape(inputs=(name,), output=source, origin=node.origin))
         inputs.append(source)
     result = f"{node.output}.row"
-    tensors.append(replace(graph.tensors[node.output], name=result, shape=_as_row(shape)))
+    tensors.append(replace(graph.tensors[node.output], name=result, shape=as_row(shape)))
     made.append(replace(node, inputs=tuple(inputs), output=result))
     made.append(Reshape(inputs=(result,), output=node.output, origin=node.origin))
     return Made(tuple(made), constants, tuple(tensors))
@@ -151,7 +151,7 @@ def lift_pad(node: Node, graph: Graph) -> Made | None:
     return Made((reshape, lifted), tensors=(wide,))
 
 
-def _as_row(shape: Shape) -> Shape:
+def as_row(shape: Shape) -> Shape:
     """[1, C, W]  =>  [1, C, 1, W]: an image of one row; of fewer axes, what broadcasts to one likewise."""
     return (*shape[:-1], 1, *shape[-1:]) if len(shape) > 1 else shape
 
@@ -161,7 +161,7 @@ def _row_of(name: str, shape: Shape, graph: Graph) -> str | None:
     made = graph.producer.get(name)
     if not isinstance(made, Reshape) or graph.shape(name) != shape:
         return None
-    return made.inputs[0] if graph.shape(made.inputs[0]) == _as_row(shape) else None
+    return made.inputs[0] if graph.shape(made.inputs[0]) == as_row(shape) else None
 
 
 def _constant_beside(anchor: Anchor, node: Node, graph: Graph) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from convoy.graph.graph import Graph
+from convoy.graph.merging import Made, as_row
 from convoy.graph.ops import Binary, GroupNorm, LayerNorm, Node, Reduce, Reshape, Unary
 
 Norm = LayerNorm | GroupNorm
@@ -62,8 +63,11 @@ def raise_rms_norm(node: Node, graph: Graph) -> LayerNorm | None:
     return None
 
 
-def raise_group_norm(node: Node, graph: Graph) -> GroupNorm | None:
-    """layer_norm(x as [1, groups, …]) as [1, C, H, W]  =>  group_norm(x);  also of each channel of x."""
+def raise_group_norm(node: Node, graph: Graph) -> GroupNorm | Made | None:
+    """layer_norm(x as [1, groups, …]) as [1, C, H, W]  =>  group_norm(x);  also of each channel of x.
+
+    Of an image of one row it may be [1, C, W], as behind a 1-D convolution.
+    """
     made = graph.producer.get(node.inputs[0]) if isinstance(node, Reshape) else node
     if not isinstance(made, Norm) or len(made.inputs) > 1 or isinstance(node, GroupNorm):
         return None
@@ -77,11 +81,18 @@ def raise_group_norm(node: Node, graph: Graph) -> GroupNorm | None:
         x = before.inputs[0] if isinstance(before, Reshape) else x
     shape = graph.shape(node.output)
     groups = made.groups if isinstance(made, GroupNorm) else prod(graph.shape(made.output)[: made.axis])
-    if graph.shape(x) != shape or len(shape) != 4 or shape[0] != 1 or shape[1] % groups:
+    image = as_row(shape) if len(shape) == 3 and made is not node else shape
+    if graph.shape(x) != image or len(image) != 4 or image[0] != 1 or image[1] % groups:
         return None
-    return GroupNorm(
+    if made is not node and graph.shape(made.output) == image:
+        return None  # it is one already
+    norm = GroupNorm(
         inputs=(x,), output=node.output, origin=made.origin, groups=groups, epsilon=made.epsilon
     )
+    if image == shape:
+        return norm
+    row = replace(graph.tensors[node.output], name=f"{node.output}.row", shape=image)
+    return Made((replace(norm, output=row.name), replace(node, inputs=(row.name,))), tensors=(row,))
 
 
 def merge_into_norm(node: Node, graph: Graph) -> Norm | None:
