@@ -28,8 +28,17 @@ def test_a_third_is_cut_before_the_transpose() -> None:
     )
     raises(
         lambda x: R.squeeze(R.strided_slice(R.permute_dims(x, THIRDS), [0], [2], [3]), [0]),
-        lambda x: R.permute_dims(R.squeeze(R.strided_slice(x, [2], [2], [3], [1]), [2]), HEADS),
+        lambda x: R.permute_dims(R.squeeze(R.strided_slice(x, [2], [2], [3]), [2]), HEADS),
         PACKED,
+    )
+
+
+def test_what_is_turned_is_turned_before_the_transpose() -> None:
+    # flip as exporters write it: from the last to before the first, which is no place of the axis
+    raises(
+        lambda x: R.strided_slice(R.permute_dims(x, [1, 0, 2]), [-3], [-1], [-(2**63) + 1], [-1]),
+        lambda x: R.permute_dims(R.strided_slice(x, [1], [-1], [-(2**63) + 1], [-1]), [1, 0, 2]),
+        (4, 5, 2),
     )
 
 

@@ -13,20 +13,19 @@ from typing import Any
 from tvm import relax
 
 from convoy.relax import attributes
-from convoy.relax.dataflow import dims
+from convoy.relax.dataflow import dims, numbers
 from convoy.relax.importer.idioms.definitions import Definitions
 
 
 def slice_before_permute(call: Any, defined: Definitions) -> Any:
     """strided_slice(permute_dims(x))  =>  permute_dims(strided_slice(x))."""
-    found = _find_permute(call.args[0], defined)
-    spans = attributes.slices(call) if found is not None else None
-    if found is None or spans is None:
+    found, axes = _find_permute(call.args[0], defined), numbers(call.args[1])
+    if found is None or axes is None:
         return None
     x, perm = found
-    axes, *bounds = zip(*spans, strict=True) if spans else ((), (), (), ())
+    moved, within = [perm[axis] for axis in axes], call.attrs.assume_inbound
     return relax.op.permute_dims(
-        relax.op.strided_slice(x, [perm[axis] for axis in axes], *map(list, bounds)), perm
+        relax.op.strided_slice(x, moved, *call.args[2:], assume_inbound=within), perm
     )
 
 
