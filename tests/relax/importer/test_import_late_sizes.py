@@ -296,3 +296,33 @@ def test_sizes_behind_the_last_axis_are_known_to_be_none(rows: int | str) -> Non
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert "late" not in str(load(model)["main"])
+
+
+def test_rows_and_their_differences_are_as_many_as_they_were(run_onnx, rng) -> None:
+    # by a cast of min(1, n) + max(n - 1, 0) to n TVM writes one in the other until the stack ends
+    nodes = [
+        node("Compress", ["x", "kept"], ["rows"], axis=0),
+        node("Slice", ["rows", "zero", "one", "zero"], ["first"]),
+        node("Slice", ["rows", "one", "far", "zero"], ["later"]),
+        node("Slice", ["rows", "zero", "last", "zero"], ["earlier"]),
+        node("Sub", ["later", "earlier"], ["steps"]),
+        node("Concat", ["first", "steps"], ["all"], axis=0),
+        node("Add", ["all", "rows"], ["y"]),
+    ]
+    numbers = {"zero": [0], "one": [1], "last": [-1], "far": [FAR]}
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [
+            helper.make_tensor_value_info("x", FLOAT, [9, 4]),
+            helper.make_tensor_value_info("kept", TensorProto.BOOL, [9]),
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(np.array(v), name) for name, v in numbers.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    runner = convoy.load(convoy.compile(model))
+    x = rng.standard_normal((9, 4)).astype("float32")
+    for count in (5, 1, 0, 9):
+        inputs = [x, np.arange(9) < count]
+        np.testing.assert_array_equal(runner.run(inputs)[0], run_onnx(model, *inputs)[0])
