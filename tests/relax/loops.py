@@ -52,3 +52,17 @@ def _parts(stmt: tirx.Stmt) -> Iterator[tirx.Stmt]:
     for part in [*inner, *getattr(stmt, "seq", ())]:
         if part is not None:
             yield from _parts(part)
+
+
+def find_loops_that_wake_threads(function: tirx.PrimFunc) -> list[str]:
+    """Variables of loops that wake all threads in each turn."""
+    return [
+        outer.loop_var.name
+        for outer in _loops(function.body)
+        if outer.kind != tirx.ForKind.PARALLEL and int(getattr(outer.extent, "value", 2)) > 1
+        if any(inner.kind == tirx.ForKind.PARALLEL for inner in _loops(outer.body))
+    ]
+
+
+def _loops(stmt: tirx.Stmt) -> list[tirx.For]:
+    return [part for part in _parts(stmt) if isinstance(part, tirx.For)]

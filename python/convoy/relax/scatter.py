@@ -1,13 +1,14 @@
-"""Elements that are written where indices say, of fewer rows or columns than the data have.
+"""Elements that are written where indices say, of fewer rows or columns than the data have; and rows.
 
 TVM counts the elements of the data as if they had the indices' other axes (0.27): along these what is
-written lies elsewhere, and nothing says so.
+written lies elsewhere, and nothing says so.  Of rows it wakes all threads for each one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from math import prod
 from typing import Any
 
 from tvm import te, tirx
@@ -19,8 +20,12 @@ from tvm.script.ir_builder import tirx as T
 from tvm.sym import Analyzer
 
 from convoy.relax.dataflow import number, op_name
-from convoy.relax.rewriting import length, rewriting
+from convoy.relax.rewriting import length, rewriting, write_loops
+from convoy.relax.schedule import SHARED
 
+PART = 1024
+"""Elements of a row that a thread writes at least, where several share rows."""
+_ONE = tirx.IntImm("int64", 1)
 _JOIN: dict[str, Callable[[Any, Any], Any]] = {
     "update": lambda old, new: new,
     "add": lambda old, new: old + new,
@@ -32,7 +37,7 @@ _JOIN: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def scatter_by_coordinates() -> Pass:
-    """Pass that writes out scatters of elements whose indices have other sizes than the data."""
+    """Pass that writes out scatters of rows, and of elements whose indices have other sizes than data."""
     return rewriting(_Scatters, "convoy.scatter_by_coordinates")
 
 
@@ -47,7 +52,9 @@ class _Scatters(PyExprMutator):  # type: ignore[misc]
         if any(number(size) == 0 for size in indices):
             return op.args[0]
         if name == "scatter_nd":
-            return op
+            return self.builder_.call_te(
+                _scatter_rows, *op.args, str(op.attrs.reduction), primfunc_name_hint="scatter_nd"
+            )
         axis, known = int(op.attrs.axis) % len(data), Analyzer()
         along = zip(data, indices, strict=True)
         if all(known.can_prove_equal(a, b) for i, (a, b) in enumerate(along) if i != axis):
@@ -58,8 +65,42 @@ class _Scatters(PyExprMutator):  # type: ignore[misc]
         )
 
 
+def _scatter_rows(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, reduction: str) -> te.Tensor:
+    """``data`` with each row of the updates at the place that a row of indices says, one after the other.
+
+    A row is all behind the axes that the indices name.  Threads share long ones: at the same place they
+    write other elements.
+    """
+    named, join = int(indices.shape[-1]), _JOIN[reduction]
+    row, total = (
+        Analyzer().simplify(prod(sizes, start=_ONE)) for sizes in (data.shape[named:], data.shape)
+    )
+    places = prod(indices.shape[:-1], start=_ONE)
+    parts = Analyzer().simplify(tirx.ceildiv(row, PART))
+
+    def write(old: Any, given: Any, new: Any, out: Any) -> None:
+        with _sharing(total)(0, total) as element:
+            out[element] = old[element]
+        by_parts = T.serial if number(parts) == 1 else _sharing(row * places)
+        with by_parts(0, parts) as part, T.serial(0, places) as place:
+            at = tirx.IntImm("int64", 0)
+            for axis in range(named):
+                at = at * data.shape[axis] + tirx.Cast("int64", given[place * named + axis])
+            with T.serial(0, tirx.min(row - part * PART, PART)) as k:
+                element = part * PART + k
+                out[at * row + element] = join(out[at * row + element], new[place * row + element])
+
+    return write_loops([data, indices, updates], data.shape, write, "scatter_nd")
+
+
+def _sharing(elements: Any) -> Any:
+    """How a loop over so many elements runs: by one thread, if they are known to be few."""
+    count = number(Analyzer().simplify(elements))
+    return T.parallel if count is None or count >= SHARED else T.serial
+
+
 def _strides(shape: Sequence[Any]) -> list[Any]:
-    strides: list[Any] = [tirx.IntImm("int64", 1)]
+    strides: list[Any] = [_ONE]
     for size in reversed(shape[1:]):
         strides.insert(0, strides[0] * size)
     return strides
