@@ -116,6 +116,14 @@ def test_constants_inside_of_sizes_that_are_known_cost_and_say_nothing(capfd) ->
     assert capfd.readouterr().err == ""  # TVM warns of places that it takes on trust
 
 
+@pytest.mark.parametrize(("case", "apart"), [("rows", False), ("elements", False), ("places", True)])
+def test_what_counts_from_the_end_of_a_known_size_is_found_in_the_check(case: str, apart: bool) -> None:
+    # where(i < 0, i + 10, i), checked  =>  one pass over the indices
+    live = relax.transform.DeadCodeElimination()(check_indices()(load(CASES[case][0]))).script()
+    assert "check_indices" in live
+    assert ("R.where" in live) == apart
+
+
 def test_a_runner_says_it_in_one_line(tmp_path) -> None:
     model, inside, outside = CASES["rows"]
     library = tmp_path / "rows.so"

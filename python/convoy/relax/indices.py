@@ -59,7 +59,11 @@ class _Checked(PyExprMutator):  # type: ignore[misc]
         orders = _orders(name, op)
         args = list(op.args)
         if not (is_constant(indices) and _lie_within(indices.value.numpy(), bounds) and not orders):
-            args[1] = self.check(indices, bounds, orders)
+            counted = self.counted_from_the_end(indices, bounds)
+            if counted is None:
+                args[1] = self.check(indices, bounds, orders)
+            else:
+                args[1] = self.check(counted, [(-bounds[0][1], bounds[0][1])], orders, wrap=True)
         elif name != "take":
             return op
         # to take in a mode that needs no check says nothing, while TVM warns of the other
@@ -92,6 +96,28 @@ class _Checked(PyExprMutator):  # type: ignore[misc]
             fields.append(field if known or open_ else self.check(field, [(-size, size)], [], wrap=True))
         args = [data, relax.Tuple(fields), *op.args[2:]]
         return relax.Call(op.op, args, op.attrs, op.ty_args, op.span)
+
+    def counted_from_the_end(self, indices: Any, bounds: Bounds) -> Any:
+        """The i of where(i < 0, i + size, i), with the size of the only axis they are of; else None."""
+        size = number(bounds[0][1])
+        where = self.made_by("where", indices)
+        if len(bounds) > 1 or size is None or where is None:
+            return None
+        less, plus = (
+            self.made_by(name, arg) for name, arg in zip(("less", "add"), where.args, strict=False)
+        )
+        i = where.args[2]
+        for made, constant in ((less, 0), (plus, size)):
+            if made is None or not made.args[0].same_as(i) or not is_constant(made.args[1]):
+                return None
+            if (made.args[1].value.numpy() != constant).any():
+                return None
+        return i
+
+    def made_by(self, name: str, value: Any) -> Call | None:
+        """The call of this op that makes a variable's value, if one does."""
+        made = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+        return made if isinstance(made, Call) and op_name(made) == name else None
 
     def check(self, indices: Any, bounds: Bounds, orders: Sequence[Any], *, wrap: bool = False) -> Any:
         checked = self.builder_.call_te(
