@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import quantize_dynamic
 
 from command import Result, tiny_model
 from convoy import backend, profile
@@ -125,6 +126,18 @@ def test_every_inner_tensor_is_compared(network: Network, convoy_command: Comman
     result = convoy_command("check", path, "--layers", "--threads", "1", *network.options)
     assert result.code == 0, result.err
     assert not result.error_lines
+
+
+@pytest.mark.slow
+def test_every_inner_tensor_of_what_is_quantised_as_it_runs_is_compared(
+    convoy_command: Command, path: Path, tmp_path: Path
+) -> None:
+    # sums of bytes, and scales of no axes: the first were refused, the others had four axes
+    made = tmp_path / "dynamic.onnx"
+    quantize_dynamic(path, made)
+    result = convoy_command("check", made, "--layers", "--threads", "1")
+    assert result.code == 0, result.err
+    assert "ConvInteger conv0_quant" in result.out
 
 
 @pytest.mark.slow

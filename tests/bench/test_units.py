@@ -59,6 +59,11 @@ def test_units_are_the_scales_of_bytes_or_parts_of_the_range() -> None:
         {"xf": 0.03, "cf": 0.02, "y": 0.05, "r": 0.02}
     )
     assert "c" not in scales
+    by_dtype = {
+        dtype: unit_of(np.array([-255, 255], dtype), None) for dtype in ("float32", "int32", "int64")
+    }
+    assert by_dtype == {"float32": 2, "int32": 2, "int64": 1}  # int32: sums of products
+    assert unit_of(np.array([0, 9], np.int32), None) == 1
 
 
 def answer() -> np.ndarray:

@@ -136,12 +136,16 @@ def count_units(
 
 
 def unit_of(reference: Array, scale: float | None) -> float:
-    """What a unit of a tensor is worth, which is dequantised by ``scale``, or by none that is known."""
-    if reference.dtype.kind in "iub":
+    """What a unit of a tensor is worth, which is dequantised by ``scale``, or by none that is known.
+
+    Sums of products of bytes, which are int32, have no scale of a byte either.
+    """
+    sums = reference.dtype == np.int32
+    if reference.dtype.kind in "iub" and not sums:
         return 1.0
     finite = reference[np.isfinite(reference)].astype(np.float64)
     span = float(np.ptp(finite)) if finite.size else 0.0
-    return scale or span / STEPS or 1.0
+    return max(1.0, span / STEPS) if sums else scale or span / STEPS or 1.0
 
 
 def _units(name: str, output: Array, reference: Array, other: Array, scale: float | None) -> Units:

@@ -79,3 +79,24 @@ def test_bytes_of_what_a_run_finds_have_a_scale(x: list[float], run_onnx) -> Non
     given = np.array(x, np.float32)
     for ours, wanted in zip(run(model, given), run_onnx(model, given), strict=True):
         np.testing.assert_array_equal(ours, wanted)
+
+
+def test_a_scale_that_others_see_has_the_axes_that_it_has(run_onnx) -> None:
+    # convoy check --layers of what quantize_dynamic made: it had as many axes as the sums
+    graph = """g (float[1, 4, 5, 5] x) => (float s, float[1, 4, h, w] y, float[c] z)
+        <float ws = {0.02}, float[2] v = {1, 2}> {
+        q, qs, qz = DynamicQuantizeLinear (x)
+        s = Mul (qs, ws)
+        i = ConvInteger <group=2> (q, w, qz)
+        f = Cast <to=1> (i)
+        y = Mul (f, s)
+        z = Mul (v, qs) }"""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {graph}')
+    generator = np.random.default_rng(0)
+    weight = generator.integers(0, 256, (4, 2, 3, 3)).astype("uint8")
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    x = generator.standard_normal((1, 4, 5, 5)).astype("float32")
+    found = Runner(convoy.compile(model, threads=1)).run([x])
+    for ours, wanted in zip(found, run_onnx(model, x), strict=True):
+        assert ours.shape == wanted.shape
+        np.testing.assert_allclose(ours, wanted, rtol=1e-6)

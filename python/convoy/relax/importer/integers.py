@@ -33,7 +33,7 @@ def make_float(model: Model) -> None:
     uses.update(output.name for output in model.graph.output)
     made = {name: node for node in model.graph.node for name in node.output}
     known = model.constants()
-    readers = [node for node in model.graph.node if node.op_type == "Mul"]
+    readers = _find_scales(model, made)
     steps = _Steps(model)
     gone: set[str] = set()
     nodes: list[onnx.NodeProto] = []
@@ -87,6 +87,39 @@ def make_float(model: Model) -> None:
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     model.name_nodes()
+
+
+def _find_scales(model: Model, made: Mapping[str, onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Multiplications by which sums are scaled, whose scales may have as many axes as the sums."""
+    sums = {
+        node.output[0]
+        for node in model.graph.node
+        if node.op_type == "Cast" and node.input and _is_sum(made.get(node.input[0]), made)
+    }
+    uses: dict[str, list[onnx.NodeProto]] = {}
+    for node in all_nodes(model.graph):
+        for name in names_read(node):
+            uses.setdefault(name, []).append(node)
+    seen = {output.name for output in model.graph.output}
+
+    def scales(node: onnx.NodeProto) -> bool:
+        return node.op_type == "Mul" and not sums.isdisjoint(node.input)
+
+    return [
+        node
+        for node in model.graph.node
+        if scales(node)
+        or (
+            node.op_type == "Mul"
+            and node.output[0] not in seen
+            and all(map(scales, uses.get(node.output[0], [])))
+        )
+    ]
+
+
+def _is_sum(node: onnx.NodeProto | None, made: Mapping[str, onnx.NodeProto]) -> bool:
+    product, _ = _split_bias(node, made)
+    return product is not None and product.op_type in PRODUCTS
 
 
 def _split_bias(

@@ -106,7 +106,7 @@ def _lp_normalization(call: Call) -> str | None:
 
 def _integer_convolution(call: Call) -> str | None:
     """ConvInteger in float64, which holds every sum of products of bytes."""
-    spatial = (call.rank(0) or 2) - 2
+    spatial = (call.rank(0) or call.rank(1) or 2) - 2
     if spatial < 1 or '"' in call.attribute("auto_pad", ""):
         return None
     lists = {name: call.attribute(name, None) for name in ("dilations", "kernel_shape", "pads", "strides")}
