@@ -91,12 +91,13 @@ def check_place(path: Path) -> None:
     ToolchainError
         If it is no file, its folder is missing, or no file can have its name.
     """
-    place = Path(os.path.realpath(path))  # a link's file may be elsewhere
     try:
+        place = Path(os.path.realpath(path))  # a link's file may be elsewhere
         is_folder, is_other = place.is_dir(), place.exists() and not place.is_file()
-    except OSError as error:  # a name longer than any file's
+    except (OSError, ValueError) as error:  # a name longer than any file's, or with a zero byte
+        problem = getattr(error, "strerror", error)
         raise ToolchainError(
-            "export", str(path), f"expected a name a file can have, got {error.strerror}", "name another"
+            "export", str(path), f"expected a name a file can have, got {problem}", "name another"
         ) from error
     if place.is_symlink():
         raise ToolchainError(
