@@ -244,3 +244,22 @@ def test_a_reshape_from_sizes_of_which_tvm_takes_the_right_ones_for_wrong() -> N
     for count in (7, 9):
         with pytest.raises(RuntimeError, match=UNLIKE):
             run(count)
+
+
+@pytest.mark.parametrize("size", [[], [1]], ids=["a number", "a constant of more axes"])
+def test_what_counts_from_the_end_keeps_its_axes(size: list[int]) -> None:
+    # where(i < 0, i + [10], i) of one index is a row of one
+    x, i = (
+        relax.Var(n, relax.TensorType(s, t)) for n, s, t in (("x", (10, 4), "float32"), ("i", (), "int64"))
+    )
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, i]):
+        with builder.dataflow():
+            less = builder.emit(relax.op.less(i, relax.const(np.zeros(size, I64), "int64")))
+            plus = builder.emit(relax.op.add(i, relax.const(np.full(size, 10, I64), "int64")))
+            where = builder.emit(relax.op.where(less, plus, i))
+            y = builder.emit_output(relax.op.take(x, where, axis=0, mode="fast"))
+        builder.emit_func_output(y)
+    machine = relax.VirtualMachine(convoy.compile(builder.get(), threads=1), tvm.cpu())
+    got = machine["main"](tvm.runtime.tensor(TABLE), tvm.runtime.tensor(np.array(-3))).numpy()
+    np.testing.assert_array_equal(got, TABLE[np.full(size, 7)])

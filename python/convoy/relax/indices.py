@@ -16,6 +16,7 @@ from tvm.ir.transform import Pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.script.ir_builder import tirx as T
 from tvm.sym import Analyzer
+from tvm_ffi import structural_equal
 
 from convoy.deploy.tensors import OUTSIDE
 from convoy.relax.checks import NEEDED, check_extents
@@ -107,6 +108,8 @@ class _Checked(PyExprMutator):  # type: ignore[misc]
             self.made_by(name, arg) for name, arg in zip(("less", "add"), where.args, strict=False)
         )
         i = where.args[2]
+        if not structural_equal(where.ty, i.ty):  # a constant of more axes gives it more
+            return None
         for made, constant in ((less, 0), (plus, size)):
             if made is None or not made.args[0].same_as(i) or not is_constant(made.args[1]):
                 return None
