@@ -350,7 +350,20 @@ def test_help_teaches_by_example(convoy_command: Command, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", ["x", "x=", "x=1xxb", "=1x2", "x=batchx3", "x=1x{}", "x={1,0}x3", "x={1x3", "x=1,3}"]
+    "shape",
+    [
+        "x",
+        "x=",
+        "x=1xxb",
+        "=1x2",
+        "x=batchx3",
+        "x=1x{}",
+        "x={1,0}x3",
+        "x={1x3",
+        "x=1,3}",
+        "x=1x" + "9" * 5000,
+        "x={1," + "0" * 5000 + "1}",
+    ],
 )
 def test_a_shape_in_another_form_is_a_usage_error(convoy_command: Command, model: Path, shape: str) -> None:
     result = convoy_command("explain", model, "--shape", shape)

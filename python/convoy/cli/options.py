@@ -114,8 +114,8 @@ Html = Annotated[
     ),
 ]
 
-_SIZE = "0*[1-9][0-9]*"
-_PART = re.compile(rf"[A-Za-z]|[0-9]+|\{{\s*{_SIZE}(\s*,\s*{_SIZE})*\s*\}}")
+_SIZE = "(?=0*[1-9])[0-9]{1,18}"
+_PART = re.compile(rf"[A-Za-z]|[0-9]{{1,18}}|\{{\s*{_SIZE}(\s*,\s*{_SIZE})*\s*\}}")
 """A dimension of ``--shape``: its size, 0 or not; a letter, where it stays open; or several in braces."""
 _BETWEEN = re.compile(r"[x,](?![^{]*\})")
 """What separates dimensions: no comma in braces."""
