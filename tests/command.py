@@ -28,10 +28,12 @@ def run_convoy(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
 ) -> Result:
     """``convoy ARGUMENTS``: exit code, stdout, stderr."""
-    from convoy.cli import main
+    from convoy.cli import console, main
 
     monkeypatch.setattr(sys, "argv", ["convoy", *map(str, arguments)])
     monkeypatch.setenv("COLUMNS", "200")
+    for screen in (console._stdout, console._stderr):  # made with the columns of when they were imported
+        monkeypatch.setattr(screen, "_width", 200)
     for name in ("CONVOY_NUM_THREADS", "TVM_NUM_THREADS"):  # set by the command, for its process
         given = os.environ.get(name)
         monkeypatch.setenv(name, given or "")
